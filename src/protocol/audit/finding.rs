@@ -1,0 +1,151 @@
+//! What an audit can find.
+
+use std::fmt;
+
+use crate::protocol::invariants::Violation;
+use crate::protocol::tables::{
+    ConfigRefusal, DiscardRefusal, Misfit, OccupyRefusal, PruneRefusal, PublishRefusal, ReserveRefusal,
+};
+use crate::protocol::{BufferId, Effect, TrajectoryId, Version};
+
+/// Something wrong with a run, and the event that shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The event's sequence number.
+    pub seq: u64,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {}: {}", self.seq, self.fault)
+    }
+}
+
+/// What is wrong at an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Events are missing, doubled or out of order.
+    #[error("sequence: the next event is {expected}")]
+    Sequence {
+        /// The sequence number that should have come.
+        expected: u64,
+    },
+    /// The log does not begin with `run_created`. Nothing of it can be followed.
+    #[error("cannot go on: a log begins with run_created")]
+    NotCreated,
+    /// The run was created with a configuration that is out of bounds. Nothing of the log can be followed.
+    #[error("cannot go on: the configuration is out of bounds")]
+    Config,
+    /// `run_created` came again.
+    #[error("the run was created before")]
+    CreatedAgain,
+    /// The event lacks something that its kind needs.
+    #[error("the event has no {0}")]
+    Missing(&'static str),
+    /// A part of the configuration changed that never does.
+    #[error(transparent)]
+    Reconfigured(#[from] ConfigRefusal),
+    /// An invariant does not hold after the event.
+    #[error(transparent)]
+    Invariant(#[from] Violation),
+    /// An effect is not the one that the protocol has here.
+    #[error("effect {position} is {}, and should be {}", or_none(.logged.as_ref()), or_none(.expected.as_ref()))]
+    Effect {
+        /// Which of the event's effects, from 0.
+        position: usize,
+        /// What the log says.
+        logged: Option<Effect>,
+        /// What the model does.
+        expected: Option<Effect>,
+    },
+    /// Entries were admitted that the protocol refuses.
+    #[error("a reserve that is to be refused: {0}")]
+    Reserve(#[from] ReserveRefusal),
+    /// An entry was occupied that could not be.
+    #[error("an occupy that is to be refused: {id}: {refusal}")]
+    Occupy {
+        /// The entry.
+        id: TrajectoryId,
+        /// Why it is refused.
+        refusal: OccupyRefusal,
+    },
+    /// An occupy is marked late and is not, or is late and not marked.
+    #[error("the occupy is marked late: {marked}, and should be the contrary")]
+    Late {
+        /// The event's mark.
+        marked: bool,
+    },
+    /// An entry was discarded that could not be.
+    #[error("a discard that is to be refused: {id}: {refusal}")]
+    Discard {
+        /// The entry.
+        id: TrajectoryId,
+        /// Why it is refused.
+        refusal: DiscardRefusal,
+    },
+    /// A batch was taken out of turn: again, or before the version before it was published.
+    #[error(
+        "batch {version} was taken out of turn: the policy version is {policy_version}, the next buffer {next_buffer}"
+    )]
+    OutOfTurn {
+        /// The batch.
+        version: Version,
+        /// `V`.
+        policy_version: Version,
+        /// `H`.
+        next_buffer: BufferId,
+    },
+    /// A batch has not exactly `batch_size` entries.
+    #[error("batch {version} has {entries} entries, not {batch_size}")]
+    Incomplete {
+        /// The batch.
+        version: Version,
+        /// How many entries it has.
+        entries: usize,
+        /// `B`.
+        batch_size: usize,
+    },
+    /// *Once*: an entry is in two batches.
+    #[error("once: {id} is in batch {first} and in batch {second}")]
+    InTwoBatches {
+        /// The entry.
+        id: TrajectoryId,
+        /// The one batch.
+        first: Version,
+        /// The other.
+        second: Version,
+    },
+    /// A version was published that could not be.
+    #[error("a publish of version {version} that is to be refused: {refusal}")]
+    Publish {
+        /// The version.
+        version: Version,
+        /// Why it is refused.
+        refusal: PublishRefusal,
+    },
+    /// An entry was forgotten that is to be remembered.
+    #[error("a prune that is to be refused: {id}: {refusal}")]
+    Prune {
+        /// The entry.
+        id: TrajectoryId,
+        /// Why it is refused.
+        refusal: PruneRefusal,
+    },
+    /// An entry was forgotten with a batch that it was not in.
+    #[error("{id} was pruned with batch {version}, in which it was not")]
+    PrunedElsewhere {
+        /// The entry.
+        id: TrajectoryId,
+        /// The batch that the event names.
+        version: Version,
+    },
+    /// What is logged cannot have happened to any tables. Nothing after it can be followed.
+    #[error("cannot go on: {0}")]
+    CannotGoOn(#[from] Misfit),
+}
+
+fn or_none(effect: Option<&Effect>) -> String {
+    effect.map_or_else(|| "none".to_owned(), |effect| format!("\"{effect}\""))
+}

@@ -1,0 +1,70 @@
+//! The figures of an audited run.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::protocol::tables::BatchEntry;
+use crate::protocol::{BufferId, Effect, Event, EventType, Version};
+
+/// What happened in a run, counted from its events.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Events seen.
+    pub events: u64,
+    /// Entries admitted.
+    pub reserved: u64,
+    /// Entries finished, with the late ones.
+    pub occupied: u64,
+    /// Entries that were discarded and saved by a late occupy.
+    pub late: u64,
+    /// Entries discarded, by reason. One that was saved by a late occupy counts here too.
+    pub discarded: BTreeMap<String, u64>,
+    /// The batches taken, in order.
+    pub batches: Vec<BatchReport>,
+}
+
+/// One batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BatchReport {
+    /// The version that it trains.
+    pub version: Version,
+    /// How many entries it has.
+    pub entries: u64,
+    /// How many of them have each staleness, in policy versions. One that is newer than its batch counts as 0: it is a
+    /// violation, told elsewhere.
+    pub staleness: BTreeMap<u64, u64>,
+}
+
+impl Report {
+    pub(super) fn count(&mut self, event: &Event) {
+        for logged in &event.effects {
+            match &logged.effect {
+                Effect::Reserved { .. } if event.event_type == EventType::Reserve => {
+                    self.reserved += 1;
+                }
+                Effect::Reserved { .. } => self.late += 1,
+                Effect::Occupied { .. } => self.occupied += 1,
+                Effect::Discarded { reason, .. } => {
+                    *self.discarded.entry(reason.to_string()).or_insert(0) += 1;
+                }
+                Effect::Moved { .. } | Effect::Promoted { .. } | Effect::Pruned { .. } => {}
+            }
+        }
+    }
+}
+
+impl BatchReport {
+    pub(super) fn of(version: Version, entries: &[BatchEntry]) -> Self {
+        let mut staleness = BTreeMap::new();
+        for entry in entries {
+            let versions_behind = BufferId(version.0).staleness(entry.version).unwrap_or(0);
+            *staleness.entry(versions_behind).or_insert(0) += 1;
+        }
+        Self {
+            version,
+            entries: entries.len() as u64,
+            staleness,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The protocol's numbers and names as types of their own, so that a version is never passed where a buffer is meant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A policy version: how many times the policy has been published since version 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Version(pub u64);
+
+/// A buffer: the batch that trains the version of the same number into the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct BufferId(pub u64);
+
+/// A slot of a buffer, from 0 at the front to `slots_per_buffer - 1` at the rear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Slot(pub u32);
+
+/// Where an entry sits. Places order front to rear: by buffer, then by slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+pub struct Place {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The slot in it.
+    pub slot: Slot,
+}
+
+impl Place {
+    /// The place in slot `slot` of buffer `buffer`.
+    pub fn new(buffer: u64, slot: u32) -> Self {
+        Self {
+            buffer: BufferId(buffer),
+            slot: Slot(slot),
+        }
+    }
+}
+
+impl Version {
+    /// The last buffer that an entry admitted under this version may be trained in (*Terms*: `version + η`).
+    pub fn deadline(self, max_staleness: u64) -> BufferId {
+        BufferId(self.0.saturating_add(max_staleness))
+    }
+}
+
+impl BufferId {
+    /// The staleness that an entry of `version` has in this buffer, or `None` for a version newer than the buffer.
+    pub fn staleness(self, version: Version) -> Option<u64> {
+        self.0.checked_sub(version.0)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slot {} of buffer {}", self.slot, self.buffer)
+    }
+}
+
+impl fmt::Display for BufferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The identity of an entry, a `UUIDv7` made by the server. It is also the fence of its reservation.
+///
+/// Written as a hyphenated string in every format, because the scripts use it as a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
+#[schema(value_type = Uuid)]
+pub struct TrajectoryId(pub Uuid);
+
+impl TrajectoryId {
+    /// A new id; later ones order after earlier ones.
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl Default for TrajectoryId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for TrajectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.hyphenated().fmt(f)
+    }
+}
+
+impl FromStr for TrajectoryId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Uuid::parse_str(text).map(Self)
+    }
+}
+
+impl Serialize for TrajectoryId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TrajectoryId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,102 @@
+//! Why an entry was discarded.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::{Object, ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+/// Why an entry was discarded: one of the ledger's own reasons, or a client's word.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The lease of the session that held it ran out.
+    LeaseExpired,
+    /// Its worker opened a new session.
+    WorkerRestarted,
+    /// Its grant never reached the worker.
+    Abandoned,
+    /// Every buffer it could still have gone to is ready (`slots_per_buffer > batch_size` only).
+    Surplus,
+    /// A word of the client that discarded it.
+    Client(String),
+}
+
+/// The words that the protocol keeps for the ledger: no client may give one of them as its reason.
+pub const LEDGER_REASONS: [&str; 12] = [
+    "lease_expired",
+    "worker_restarted",
+    "abandoned",
+    "surplus",
+    "rewound",
+    "too_stale",
+    "stuck_timeout",
+    "timed_out",
+    "group_failed",
+    "group_filled",
+    "zero_variance",
+    "drained",
+];
+
+impl Reason {
+    /// The word for it in Lua, JSON, the event log and metrics.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::LeaseExpired => "lease_expired",
+            Self::WorkerRestarted => "worker_restarted",
+            Self::Abandoned => "abandoned",
+            Self::Surplus => "surplus",
+            Self::Client(word) => word,
+        }
+    }
+
+    /// Whether the worker, if it was only slow, may still finish an entry discarded for this (*Late occupy*).
+    pub fn allows_late_occupy(&self) -> bool {
+        matches!(self, Self::LeaseExpired | Self::Abandoned)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(word: &str) -> Self {
+        match word {
+            "lease_expired" => Self::LeaseExpired,
+            "worker_restarted" => Self::WorkerRestarted,
+            "abandoned" => Self::Abandoned,
+            "surplus" => Self::Surplus,
+            other => Self::Client(other.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::from(String::deserialize(deserializer)?.as_str()))
+    }
+}
+
+/// In the contract a reason is a word.
+impl PartialSchema for Reason {
+    fn schema() -> RefOr<Schema> {
+        let word: Object = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "Why an entry was discarded: one of the ledger's own reasons, or a client's word.",
+            ))
+            .examples(["lease_expired"])
+            .build();
+        word.into()
+    }
+}
+
+impl ToSchema for Reason {}

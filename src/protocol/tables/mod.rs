@@ -1,0 +1,220 @@
+//! The slot tables of one run (*The slot tables*): the model that the Lua scripts are held to.
+//!
+//! It is written to be compared with the text of the protocol, one file a paragraph and one array element a slot;
+//! nothing in it is fast. An operation costs `O(η · S)` for each place that changes.
+//!
+//! Every operation answers with its [`Effect`]s in the order in which the changes happen. They are the whole of what
+//! it did: [`SlotTables::replay`] of them on a copy of the tables gives the same tables.
+
+mod buffer;
+mod discard;
+mod moves;
+mod occupy;
+mod replay;
+mod reserve;
+#[cfg(test)]
+mod tests;
+mod train;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{BufferId, Effect, Place, Reason, RunConfig, Slot, TrajectoryId, Version};
+use buffer::Buffer;
+
+pub use buffer::{BufferState, BufferView, SlotState};
+pub use discard::{DiscardRefusal, Discarded};
+pub use occupy::{Occupied, OccupyRefusal};
+pub use replay::Misfit;
+pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
+pub use train::{BatchEntry, PruneRefusal, Publish, PublishRefusal, Take};
+
+/// The slot tables of a run, and the record of every entry that ever had a place in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotTables {
+    config: RunConfig,
+    policy_version: Version,
+    /// The open buffers, `H ..= V + η`, front to rear.
+    window: VecDeque<Buffer>,
+    /// The first buffer not yet wholly taken. The window may be empty (η = 0, trainer busy), so this is kept apart.
+    next_buffer: BufferId,
+    /// The batch that was taken last, in slot order: what a repeated Take gets again until the next is published.
+    last_batch: Vec<BatchEntry>,
+    /// Batches below this one have, at some time, been past `keep_batches`, and may be forgotten.
+    oldest_kept: Version,
+    entries: BTreeMap<TrajectoryId, Entry>,
+}
+
+/// What is known of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The policy version it was admitted under, fixed from then on.
+    pub version: Version,
+    /// Whether it was discarded once and saved by a late occupy.
+    pub late: bool,
+    /// What has become of it.
+    pub state: EntryState,
+}
+
+/// What has become of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryState {
+    /// Admitted, still generating.
+    Reserved {
+        /// Its slot.
+        place: Place,
+    },
+    /// Finished.
+    Occupied {
+        /// Its slot.
+        place: Place,
+    },
+    /// Trained, or in training.
+    Taken {
+        /// The batch, and the slot that it had in it.
+        place: Place,
+    },
+    /// Left the tables without being trained.
+    Discarded {
+        /// Why.
+        reason: Reason,
+        /// What it was.
+        discarded_from: DiscardedFrom,
+    },
+}
+
+/// What a discarded entry was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiscardedFrom {
+    /// Still generating.
+    Reserved,
+    /// Finished.
+    Occupied,
+}
+
+impl Entry {
+    /// The open slot that the entry sits in, while it does.
+    pub fn place(&self) -> Option<Place> {
+        match self.state {
+            EntryState::Reserved { place } | EntryState::Occupied { place } => Some(place),
+            EntryState::Taken { .. } | EntryState::Discarded { .. } => None,
+        }
+    }
+}
+
+impl SlotTables {
+    /// Empty tables, with `V` and `H` at the configuration's `initial_version`.
+    ///
+    /// The configuration must be within the bounds that its fields state: all slots are laid out here.
+    pub fn new(config: RunConfig) -> Self {
+        let initial = config.initial_version;
+        let last = Version(initial).deadline(config.max_staleness).0;
+        let window = (initial..=last)
+            .map(|buffer| Buffer::empty(BufferId(buffer), &config))
+            .collect();
+        Self {
+            policy_version: Version(initial),
+            next_buffer: BufferId(initial),
+            oldest_kept: Version(initial),
+            window,
+            last_batch: Vec::new(),
+            entries: BTreeMap::new(),
+            config,
+        }
+    }
+
+    /// `V`, the latest published policy version.
+    pub fn policy_version(&self) -> Version {
+        self.policy_version
+    }
+
+    /// `H`, the first buffer not yet wholly taken for training.
+    pub fn next_buffer(&self) -> BufferId {
+        self.next_buffer
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// Changes the parts of the configuration that may change while a run lives: `max_concurrency`, `lease_ms` and
+    /// `keep_batches`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigRefusal`] when another part differs; nothing is changed then.
+    pub fn set_config(&mut self, config: RunConfig) -> Result<(), ConfigRefusal> {
+        let changeable = RunConfig {
+            max_concurrency: config.max_concurrency,
+            lease_ms: config.lease_ms,
+            keep_batches: config.keep_batches,
+            ..self.config.clone()
+        };
+        if changeable != config {
+            return Err(ConfigRefusal);
+        }
+        self.config = config;
+        self.note_oldest_kept();
+        Ok(())
+    }
+
+    /// The open buffers, `H ..= V + η`, front to rear.
+    pub fn buffers(&self) -> Vec<BufferView> {
+        self.window.iter().map(Buffer::view).collect()
+    }
+
+    /// The record of an entry, or `None` for one that was never admitted or has been pruned.
+    pub fn entry(&self, id: TrajectoryId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// The records of all entries, by id.
+    pub fn entries(&self) -> impl Iterator<Item = (TrajectoryId, &Entry)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    /// How many entries are being generated: what `max_concurrency` limits.
+    pub fn reserved(&self) -> usize {
+        self.reservations().count()
+    }
+
+    /// The last buffer that an entry of this version may be trained in.
+    fn deadline(&self, version: Version) -> BufferId {
+        version.deadline(self.config.max_staleness)
+    }
+
+    /// The reserved entries with their places, front-most first.
+    fn reservations(&self) -> impl Iterator<Item = (Place, TrajectoryId, Version)> {
+        self.window.iter().flat_map(Buffer::reservations)
+    }
+
+    /// The open buffers that an entry with this deadline may sit in, earliest first.
+    fn legal_buffers(&self, deadline: BufferId) -> impl DoubleEndedIterator<Item = &Buffer> {
+        self.window.iter().filter(move |b| b.id() <= deadline)
+    }
+
+    /// The open buffer of this number.
+    fn open_buffer(&self, id: BufferId) -> Option<&Buffer> {
+        self.window.get(self.index(id)?)
+    }
+
+    /// Where the buffer stands in the window, if it is open.
+    fn index(&self, id: BufferId) -> Option<usize> {
+        let index = usize::try_from(id.0.checked_sub(self.next_buffer.0)?).ok()?;
+        (index < self.window.len()).then_some(index)
+    }
+}
+
+/// A part of the configuration that never changes was to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("only max_concurrency, lease_ms and keep_batches of a run can change")]
+pub struct ConfigRefusal;
+
+/// The slot of this index. Buffers have at most `u32::MAX` slots, because their number is configured as a `u32`.
+fn slot(index: usize) -> Slot {
+    Slot(u32::try_from(index).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,139 @@
+//! *Reserve*: an entry is admitted under a version, to the latest legal place there is.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Buffer, BufferId, Effect, Place, SlotTables, TrajectoryId, Version};
+
+/// What a Reserve did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    /// How many of the entries were admitted: the first so many.
+    pub granted: usize,
+    /// What blocked the next one, if not all were.
+    pub blocked_by: Option<BlockedBy>,
+    /// One [`Effect::Reserved`] for each admitted entry.
+    pub effects: Vec<Effect>,
+}
+
+/// Why no more can be admitted now. Not an error: wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockedBy {
+    /// `max_concurrency` entries are being generated.
+    Concurrency,
+    /// No buffer that an entry of this version may be trained in is both not ready and in possession of an empty slot.
+    Staleness,
+}
+
+/// Why a Reserve is refused. Nothing is changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReserveRefusal {
+    /// The worker claims weights that were never published.
+    #[error("version {version} is not published: the latest is {policy_version}")]
+    VersionNotPublished {
+        /// The version that was named.
+        version: Version,
+        /// `V`.
+        policy_version: Version,
+    },
+    /// The worker must fetch newer weights: what they generate is too stale for every buffer to come.
+    #[error("version {version} is too stale: its deadline is buffer {deadline}, the next one {next_buffer}")]
+    VersionTooStale {
+        /// The version that was named.
+        version: Version,
+        /// The last buffer that an entry of it may be trained in.
+        deadline: BufferId,
+        /// `H`.
+        next_buffer: BufferId,
+    },
+    /// An id belongs to one entry for ever, and this one was given before.
+    #[error("{id} was admitted before")]
+    IdReused {
+        /// The id.
+        id: TrajectoryId,
+    },
+}
+
+impl SlotTables {
+    /// Admits entries of `version`, in order, until one is blocked.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReserveRefusal`] says.
+    pub fn reserve(&mut self, version: Version, ids: &[TrajectoryId]) -> Result<Reserved, ReserveRefusal> {
+        self.refuse_version(version)?;
+        self.refuse_reused(ids)?;
+        let mut effects = Vec::new();
+        for &id in ids {
+            match self.admission(version) {
+                Ok(to) => self.admit(id, version, to, &mut effects),
+                Err(blocked_by) => {
+                    return Ok(Reserved {
+                        granted: effects.len(),
+                        blocked_by: Some(blocked_by),
+                        effects,
+                    });
+                }
+            }
+        }
+        Ok(Reserved {
+            granted: ids.len(),
+            blocked_by: None,
+            effects,
+        })
+    }
+
+    /// The slot that Reserve gives to an entry of this version, concurrency aside: in the latest legal buffer that is
+    /// not ready and has an empty slot, the rear-most one.
+    pub(super) fn reservable(&self, version: Version) -> Option<Place> {
+        self.legal_buffers(self.deadline(version))
+            .rfind(|buffer| buffer.is_pending())
+            .and_then(Buffer::rear_most_empty)
+    }
+
+    pub(super) fn admit(&mut self, id: TrajectoryId, version: Version, to: Place, effects: &mut Vec<Effect>) {
+        self.set_reserved(id, version, to);
+        effects.push(Effect::Reserved { id, version, to });
+    }
+
+    fn refuse_version(&self, version: Version) -> Result<(), ReserveRefusal> {
+        if version > self.policy_version {
+            return Err(ReserveRefusal::VersionNotPublished {
+                version,
+                policy_version: self.policy_version,
+            });
+        }
+        let deadline = self.deadline(version);
+        // The newest weights are never too stale: with η = 0 they wait for the publish that opens the next buffer.
+        if deadline < self.next_buffer && version < self.policy_version {
+            return Err(ReserveRefusal::VersionTooStale {
+                version,
+                deadline,
+                next_buffer: self.next_buffer,
+            });
+        }
+        Ok(())
+    }
+
+    fn refuse_reused(&self, ids: &[TrajectoryId]) -> Result<(), ReserveRefusal> {
+        let mut seen = BTreeSet::new();
+        let reused = ids
+            .iter()
+            .find(|id| self.entries.contains_key(id) || !seen.insert(**id));
+        match reused {
+            Some(&id) => Err(ReserveRefusal::IdReused { id }),
+            None => Ok(()),
+        }
+    }
+
+    fn admission(&self, version: Version) -> Result<Place, BlockedBy> {
+        let reserved = self.reserved() as u64;
+        if self.config.max_concurrency.is_some_and(|limit| reserved >= limit) {
+            return Err(BlockedBy::Concurrency);
+        }
+        self.reservable(version).ok_or(BlockedBy::Staleness)
+    }
+}
