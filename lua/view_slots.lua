@@ -1,0 +1,41 @@
+#!lua flags=no-writes
+-- Shows who sits in which slot of the open buffers, at one moment. Its cost grows with the entries in them: it is for looking.
+--
+-- args     (none)
+-- body     config, state, occupied: [[id …] for each open buffer, in slot order], reserved: [{ id, version, buffer, slot }]
+--@include run
+--@include tables
+
+local stopped = open()
+if stopped then
+  return stopped
+end
+open_tables()
+
+local CHUNK = 1000
+local occupied = {}
+for index, count in ipairs(state.buffers) do
+  local buffer = state.next_buffer + index - 1
+  local ids = {}
+  for from = 0, count[1] - 1, CHUNK do
+    local fields = {}
+    for slot = from, math.min(from + CHUNK, count[1]) - 1 do
+      fields[#fields + 1] = occupied_field(buffer, slot)
+    end
+    for _, id in ipairs(redis.call('HMGET', OCCUPIED, unpack(fields))) do
+      ids[#ids + 1] = id
+    end
+  end
+  occupied[index] = ids
+end
+
+local reserved = {}
+for version = math.max(first_buffer() - ETA, 0), state.policy_version do
+  local base = ring_base(version)
+  local found = redis.call('ZRANGE', RESERVED, base, string.format('(%d', base + RING), 'BYSCORE', 'WITHSCORES')
+  for index = 1, #found, 2 do
+    local at = place(found[index + 1] - base)
+    reserved[#reserved + 1] = { id = found[index], version = version, buffer = at.buffer, slot = at.slot }
+  end
+end
+return answer({ config = config, state = state, occupied = occupied, reserved = reserved })

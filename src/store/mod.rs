@@ -1,0 +1,123 @@
+//! The database: how it is reached, the scripts that run in it, the keys of a run, and what wakes a waiting call.
+//!
+//! Knows Redis and msgpack; knows nothing of what a script means.
+
+mod address;
+mod error;
+pub mod keys;
+mod link;
+pub mod migrations;
+pub mod private_redis;
+pub mod script;
+pub mod wakes;
+
+use std::time::Duration;
+
+use deadpool_redis::{Manager, Pool, Runtime, Timeouts};
+use redis::aio::ConnectionLike;
+use serde::{Serialize, de::DeserializeOwned};
+
+pub use address::{Address, AddressError};
+pub use error::StoreError;
+use keys::RunKeys;
+use link::Link;
+use script::Script;
+
+/// How long a command may take before its connection is given up.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may take to come up.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Connections of the pool: they serve reads whose answers are large, so that these never stand before a transition.
+const POOL_SIZE: usize = 4;
+
+/// A Redis that holds runs.
+pub struct Store {
+    address: Address,
+    link: Link,
+    pool: Pool,
+}
+
+impl Store {
+    /// Sets up the connections to `address`; nothing has to answer there yet.
+    ///
+    /// Must be called within a Tokio runtime: a task keeps the hot connection alive.
+    pub fn new(address: &Address) -> Result<Self, StoreError> {
+        let manager = Manager::new_with_config(address.info(), address.connection_config())?;
+        let timeouts = Timeouts {
+            wait: Some(RESPONSE_TIMEOUT),
+            create: Some(CONNECT_TIMEOUT),
+            recycle: Some(CONNECT_TIMEOUT),
+        };
+        let pool = Pool::builder(manager)
+            .max_size(POOL_SIZE)
+            .timeouts(timeouts)
+            .runtime(Runtime::Tokio1)
+            .build()?;
+        Ok(Self {
+            address: address.clone(),
+            link: Link::open(address)?,
+            pool,
+        })
+    }
+
+    /// Where this database is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Runs one script on a run's keys, on the hot connection, once.
+    ///
+    /// A connection that breaks leaves it unknown whether the script ran; it is not sent again here. Every script says at
+    /// its head why sending it twice is safe, so a caller may.
+    pub async fn run<T: DeserializeOwned>(
+        &self,
+        script: &Script,
+        keys: &RunKeys,
+        args: &impl Serialize,
+    ) -> Result<T, StoreError> {
+        let packed = rmp_serde::to_vec_named(args)?;
+        let (mut connection, generation) = self.link.connection().await?;
+        let reply: Result<Vec<u8>, _> = script.invocation(keys, &packed).invoke_async(&mut connection).await;
+        match reply {
+            Ok(bytes) => Ok(rmp_serde::from_slice(&bytes)?),
+            Err(error) => {
+                self.link.observe(&error, generation);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Runs a script that takes no arguments and answers a plain value (a migration).
+    pub async fn run_plain<T: redis::FromRedisValue>(&self, script: &Script, keys: &RunKeys) -> Result<T, StoreError> {
+        let (mut connection, generation) = self.link.connection().await?;
+        let reply = script.invocation(keys, &[]).invoke_async(&mut connection).await;
+        reply.map_err(|error| {
+            self.link.observe(&error, generation);
+            error.into()
+        })
+    }
+
+    /// Sends one command on the hot connection, once.
+    pub async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
+        let (mut connection, generation) = self.link.connection().await?;
+        let reply = connection.req_packed_command(command).await;
+        match reply {
+            Ok(value) => Ok(redis::from_redis_value(value).map_err(redis::RedisError::from)?),
+            Err(error) => {
+                self.link.observe(&error, generation);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Sends one command that only reads, and whose answer may be large, on a connection of the pool.
+    pub async fn read<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
+        let mut connection = self.pool.get().await?;
+        Ok(command.query_async(&mut connection).await?)
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.command::<String>(&redis::cmd("PING")).await.map(|_| ())
+    }
+}

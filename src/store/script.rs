@@ -1,0 +1,138 @@
+//! The Lua scripts, put together from `lua/`.
+//!
+//! A script is a file with a first line that tells Redis what it may do, and lines `--@include NAME` in whose place the file
+//! `lua/prelude/NAME.lua` is put.
+
+use std::sync::LazyLock;
+
+use redis::ScriptInvocation;
+
+use super::keys::RunKeys;
+
+/// A script that is ready to be sent. Redis knows it by its hash; the library sends the text where the hash is not known,
+/// as after a restart or a fail-over.
+pub struct Script {
+    name: &'static str,
+    script: redis::Script,
+}
+
+const PRELUDE: [(&str, &str); 4] = [
+    ("run", include_str!("../../lua/prelude/run.lua")),
+    ("tables", include_str!("../../lua/prelude/tables.lua")),
+    ("entries", include_str!("../../lua/prelude/entries.lua")),
+    ("sessions", include_str!("../../lua/prelude/sessions.lua")),
+];
+
+fn with_includes(source: &str) -> String {
+    let mut text = String::with_capacity(source.len() * 4);
+    for line in source.lines() {
+        let included = line
+            .strip_prefix("--@include ")
+            .and_then(|name| PRELUDE.iter().find(|(known, _)| *known == name));
+        text.push_str(included.map_or(line, |(_, part)| part));
+        text.push('\n');
+    }
+    text
+}
+
+impl Script {
+    /// A script from its source, with the includes put in.
+    pub fn new(name: &'static str, source: &str) -> Self {
+        Self {
+            name,
+            script: redis::Script::new(&with_includes(source)),
+        }
+    }
+
+    /// What the script is called: its file without the ending.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn invocation(&self, keys: &RunKeys, packed_args: &[u8]) -> ScriptInvocation<'_> {
+        let mut invocation = self.script.prepare_invoke();
+        for key in keys.all() {
+            invocation.key(key);
+        }
+        invocation.arg(packed_args);
+        invocation
+    }
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+        $($(#[$doc])* pub static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new($file, include_str!(concat!("../../lua/", $file, ".lua"))));)*
+
+        /// Every script.
+        pub fn all() -> Vec<&'static Script> {
+            vec![$(&*$name),*]
+        }
+    };
+}
+
+scripts! {
+    /// Makes the caller's session the holder of a reservation.
+    CLAIM = "claim";
+    /// Changes a run's configuration.
+    CONFIGURE = "configure";
+    /// Creates a run.
+    CREATE = "create";
+    /// Deletes a run.
+    DELETE = "delete";
+    /// Gives up or filters an entry.
+    DISCARD = "discard";
+    /// Renews a lease and tells what was cancelled.
+    HEARTBEAT = "heartbeat";
+    /// Finishes entries.
+    OCCUPY = "occupy";
+    /// Publishes a version.
+    PUBLISH = "publish";
+    /// Admits entries.
+    RESERVE = "reserve";
+    /// Does one step of what is due.
+    SWEEP = "sweep";
+    /// Takes the next batch.
+    TAKE = "take";
+    /// Shows one entry.
+    VIEW_ENTRY = "view_entry";
+    /// Shows what a worker holds.
+    VIEW_HELD = "view_held";
+    /// Shows a run.
+    VIEW_RUN = "view_run";
+    /// Shows the slot tables.
+    VIEW_SLOTS = "view_slots";
+    /// Shows the workers.
+    VIEW_WORKERS = "view_workers";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_include_is_replaced_by_the_prelude_and_the_first_line_stays_first() {
+        let text = with_includes("#!lua flags=no-writes\n--@include run\nreturn 1");
+        assert!(text.starts_with("#!lua flags=no-writes\n"));
+        assert!(text.contains("local function open()"));
+        assert!(text.ends_with("return 1\n"));
+    }
+
+    #[test]
+    fn no_script_is_left_with_an_include_that_was_not_found() {
+        assert_eq!(all().len(), 16);
+        let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
+            .expect("the scripts' folder")
+            .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())
+            .collect();
+        assert_eq!(
+            sources.len(),
+            all().len(),
+            "every file of lua/ is a script that is known here"
+        );
+        for source in sources {
+            assert!(source.starts_with("#!lua"), "{source}");
+            assert!(!with_includes(&source).contains("--@include"), "{source}");
+        }
+    }
+}
