@@ -1,0 +1,3 @@
+//! The commands of the `berth` program, one file or folder each.
+
+pub mod serve;

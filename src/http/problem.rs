@@ -1,0 +1,255 @@
+//! Errors as RFC 9457 `application/problem+json`: the one place where they get their codes and statuses (`api.md`, *Codes*).
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::answer::SEQ_HEADER;
+use crate::ledger::{LedgerError, Refusal};
+use crate::protocol::{Reason, Version};
+use crate::store::StoreError;
+
+/// The stable word that clients test on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Code {
+    /// The request is not what the contract says.
+    InvalidRequest,
+    /// The request comes from a web page, or by a name that this server does not have.
+    Forbidden,
+    /// Nothing is served under this path.
+    UnknownPath,
+    /// No such run.
+    UnknownRun,
+    /// No such trajectory, or one that is forgotten.
+    UnknownTrajectory,
+    /// No such batch yet.
+    UnknownBatch,
+    /// The path takes other methods.
+    MethodNotAllowed,
+    /// The run exists with another configuration.
+    RunExists,
+    /// The weights are too old to be of use.
+    VersionTooStale,
+    /// The version is above the latest published one.
+    VersionNotPublished,
+    /// The trajectory was discarded.
+    TrajectoryDiscarded,
+    /// The trajectory is in a batch.
+    TrajectoryTaken,
+    /// The request id was used for another request.
+    RequestIdReused,
+    /// A newer session has opened.
+    Fenced,
+    /// Another version is to be published next.
+    PublishOutOfOrder,
+    /// Another batch is the next one.
+    OtherBatch,
+    /// The batch is no longer kept.
+    BatchPruned,
+    /// The body is too large.
+    TooLarge,
+    /// The body is not `application/json`.
+    UnsupportedMediaType,
+    /// As many calls wait as may.
+    TooManyWaiting,
+    /// The database was written by a newer Berth.
+    NewerLayout,
+    /// The database gave no usable answer: whether a write happened is unknown, and repeating it is safe.
+    DatabaseUnavailable,
+    /// A fault of the server's own.
+    Internal,
+}
+
+impl Code {
+    fn status_and_title(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "Not from here"),
+            Self::UnknownPath => (StatusCode::NOT_FOUND, "There is nothing under this path"),
+            Self::UnknownRun => (StatusCode::NOT_FOUND, "There is no such run"),
+            Self::UnknownTrajectory => (StatusCode::NOT_FOUND, "There is no such trajectory"),
+            Self::UnknownBatch => (StatusCode::NOT_FOUND, "There is no such batch yet"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "The path takes other methods"),
+            Self::RunExists => (StatusCode::CONFLICT, "The run exists with another configuration"),
+            Self::VersionTooStale => (StatusCode::CONFLICT, "The weights are too old"),
+            Self::VersionNotPublished => (StatusCode::CONFLICT, "The version is not published"),
+            Self::TrajectoryDiscarded => (StatusCode::CONFLICT, "The trajectory was discarded"),
+            Self::TrajectoryTaken => (StatusCode::CONFLICT, "The trajectory was taken for training"),
+            Self::RequestIdReused => (StatusCode::CONFLICT, "The request id was used for another request"),
+            Self::Fenced => (StatusCode::CONFLICT, "A newer session has opened"),
+            Self::PublishOutOfOrder => (StatusCode::CONFLICT, "Another version is to be published next"),
+            Self::OtherBatch => (StatusCode::CONFLICT, "Another batch is the next one"),
+            Self::BatchPruned => (StatusCode::GONE, "The batch is no longer kept"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body must be application/json"),
+            Self::TooManyWaiting => (StatusCode::TOO_MANY_REQUESTS, "Too many calls are waiting"),
+            Self::NewerLayout => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The database was written by a newer Berth",
+            ),
+            Self::DatabaseUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "The database is not available"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "A fault of the server's own"),
+        }
+    }
+
+    /// The word itself, where a result carries it without being a response of its own.
+    pub(super) fn of(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::UnknownRun => Self::UnknownRun,
+            Refusal::RunExists { .. } => Self::RunExists,
+            Refusal::Fenced => Self::Fenced,
+            Refusal::VersionUnknown => Self::InvalidRequest,
+            Refusal::VersionNotPublished { .. } => Self::VersionNotPublished,
+            Refusal::VersionTooStale { .. } => Self::VersionTooStale,
+            Refusal::RequestIdReused => Self::RequestIdReused,
+            Refusal::UnknownTrajectory => Self::UnknownTrajectory,
+            Refusal::TrajectoryDiscarded { .. } => Self::TrajectoryDiscarded,
+            Refusal::TrajectoryTaken => Self::TrajectoryTaken,
+            Refusal::OtherBatch { .. } => Self::OtherBatch,
+            Refusal::PublishOutOfOrder { .. } => Self::PublishOutOfOrder,
+            Refusal::UnknownBatch { .. } => Self::UnknownBatch,
+            Refusal::BatchPruned { .. } => Self::BatchPruned,
+        }
+    }
+}
+
+/// A problem document.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// A URI of the kind of problem.
+    r#type: String,
+    /// The kind of problem, in words.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// This very problem, in words.
+    detail: String,
+    /// The stable word to test on.
+    code: Code,
+    /// The field of the request that is at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// The fields in which an existing run differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fields: Vec<&'static str>,
+    /// Why the trajectory was discarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
+    /// The version or batch that would have been accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<u64>,
+    /// The latest published version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy_version: Option<Version>,
+    #[serde(skip)]
+    seq: Option<u64>,
+}
+
+impl Problem {
+    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+        let (status, title) = code.status_and_title();
+        let word = serde_json::to_value(code)
+            .ok()
+            .and_then(|word| word.as_str().map(str::to_owned))
+            .unwrap_or_default();
+        Self {
+            r#type: format!("urn:berth:problem:{word}"),
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            code,
+            field: None,
+            fields: Vec::new(),
+            reason: None,
+            expected: None,
+            policy_version: None,
+            seq: None,
+        }
+    }
+
+    /// A request whose field `field` is not what the contract says.
+    pub(super) fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            field: Some(field.into()),
+            ..Self::new(Code::InvalidRequest, detail)
+        }
+    }
+
+    fn with_details_of(self, refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::RunExists { fields } => Self {
+                fields: fields.clone(),
+                ..self
+            },
+            Refusal::VersionUnknown => Self {
+                field: Some("version".to_owned()),
+                ..self
+            },
+            Refusal::VersionNotPublished { policy_version, .. } | Refusal::VersionTooStale { policy_version } => Self {
+                policy_version: Some(*policy_version),
+                ..self
+            },
+            Refusal::TrajectoryDiscarded { reason } => Self {
+                reason: Some(reason.clone()),
+                ..self
+            },
+            Refusal::OtherBatch { expected } => Self {
+                expected: Some(expected.0),
+                ..self
+            },
+            Refusal::PublishOutOfOrder { expected, .. } => Self {
+                expected: Some(expected.0),
+                ..self
+            },
+            Refusal::UnknownRun
+            | Refusal::Fenced
+            | Refusal::RequestIdReused
+            | Refusal::UnknownTrajectory
+            | Refusal::TrajectoryTaken
+            | Refusal::UnknownBatch { .. }
+            | Refusal::BatchPruned { .. } => self,
+        }
+    }
+}
+
+impl From<LedgerError> for Problem {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Refused { seq, refusal } => {
+                let problem = Self::new(Code::of(&refusal), refusal.to_string()).with_details_of(&refusal);
+                Self { seq, ..problem }
+            }
+            LedgerError::NewerLayout { .. } => Self::new(Code::NewerLayout, error.to_string()),
+            LedgerError::Store(StoreError::Unreachable(_) | StoreError::Refusing(_)) => {
+                Self::new(Code::DatabaseUnavailable, error.to_string())
+            }
+            LedgerError::Store(StoreError::Broken(_)) => {
+                tracing::error!(%error, "the database and this server do not understand each other");
+                Self::new(Code::Internal, error.to_string())
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.code.status_and_title().0;
+        let (seq, code) = (self.seq, self.code);
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if let Some(seq) = seq {
+            headers.insert(SEQ_HEADER, seq.into());
+        }
+        if code == Code::DatabaseUnavailable {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

@@ -1,0 +1,72 @@
+//! The routes, by resource, and the OpenAPI document that is generated from them.
+
+mod events;
+mod health;
+mod looking;
+mod reservations;
+mod runs;
+mod training;
+mod trajectories;
+mod workers;
+
+use axum::Json;
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::App;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Berth",
+        description = "A Redis-backed ledger that bounds the staleness of asynchronous RL post-training, whatever dies. \
+            Errors are `application/problem+json` with a stable `code`; answers about a run carry its sequence number in the \
+            header `berth-seq`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(super::problem::Problem)),
+    tags(
+        (name = "runs", description = "A run and its configuration"),
+        (name = "rollout", description = "What rollout workers call"),
+        (name = "training", description = "What the trainer calls"),
+        (name = "looking", description = "What people and tools look at"),
+        (name = "server", description = "The server itself")
+    )
+)]
+struct Document;
+
+fn documented() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(runs::put_run, runs::get_run, runs::patch_run, runs::delete_run))
+        .routes(routes!(runs::list_runs))
+        .routes(routes!(reservations::reserve))
+        .routes(routes!(trajectories::occupy))
+        .routes(routes!(trajectories::occupy_many))
+        .routes(routes!(trajectories::discard))
+        .routes(routes!(trajectories::claim))
+        .routes(routes!(trajectories::get_trajectory))
+        .routes(routes!(trajectories::list_trajectories))
+        .routes(routes!(workers::heartbeat))
+        .routes(routes!(workers::list_workers))
+        .routes(routes!(training::next_batch))
+        .routes(routes!(training::publish))
+        .routes(routes!(training::latest_version))
+        .routes(routes!(training::list_batches))
+        .routes(routes!(training::get_batch))
+        .routes(routes!(looking::buffers))
+        .routes(routes!(events::events))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+}
+
+/// All routes, with the document of them.
+pub(super) fn all() -> OpenApiRouter<App> {
+    documented().route("/openapi.json", get(async || Json(openapi_document())))
+}
+
+/// The OpenAPI document, generated from the handlers. `openapi.json` is a copy of it that a test compares.
+pub fn openapi_document() -> utoipa::openapi::OpenApi {
+    documented().into_openapi()
+}

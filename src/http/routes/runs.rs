@@ -1,0 +1,229 @@
+//! Runs.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Deserializer};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::http::answer::Answer;
+use crate::http::extract::{Body, Query, RunPath, within};
+use crate::http::problem::Problem;
+use crate::http::{App, to_the_end};
+use crate::ledger::runs::{ConfigChanges, Creation, RunPage, RunStatus};
+use crate::protocol::RunConfig;
+
+const LEASE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
+const KEEP_BATCHES: std::ops::RangeInclusive<u64> = 1..=1_000_000;
+/// One group's candidates must fit; until there are groups, that is one trajectory.
+const MAX_CONCURRENCY: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
+/// A slot position (buffer times slots) must stay exact in the scripts, with room for as many batches as a run may train.
+const INITIAL_VERSION: std::ops::RangeInclusive<u64> = 0..=100_000_000;
+
+/// A run's configuration as a client gives it. Omitted fields have their defaults.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewRun {
+    /// `B`: entries in one training batch.
+    #[schema(minimum = 1, maximum = 65536)]
+    batch_size: u32,
+    /// `η`: the bound on staleness, in policy versions.
+    #[schema(minimum = 0, maximum = 64)]
+    max_staleness: u64,
+    /// `S`: slots in one buffer, `batch_size` to `2 * batch_size + 64`; default `batch_size`.
+    slots_per_buffer: Option<u32>,
+    /// The most trajectories that may be generating at once; default none.
+    #[schema(minimum = 1)]
+    max_concurrency: Option<u64>,
+    /// How long a silent session keeps what it holds.
+    #[serde(default = "default_lease_ms")]
+    #[schema(default = default_lease_ms, minimum = 1000, maximum = 3_600_000)]
+    lease_ms: u64,
+    /// How many taken batches are kept.
+    #[serde(default = "default_keep_batches")]
+    #[schema(default = default_keep_batches, minimum = 1, maximum = 1_000_000)]
+    keep_batches: u64,
+    /// The policy version that the run starts with.
+    #[serde(default)]
+    #[schema(default = 0, maximum = 100_000_000)]
+    initial_version: u64,
+}
+
+fn default_lease_ms() -> u64 {
+    30_000
+}
+
+fn default_keep_batches() -> u64 {
+    256
+}
+
+impl NewRun {
+    fn config(self) -> Result<RunConfig, Problem> {
+        let batch_size = within("batch_size", self.batch_size, 1..=65_536)?;
+        let slots = self.slots_per_buffer.unwrap_or(batch_size);
+        Ok(RunConfig {
+            batch_size,
+            max_staleness: within("max_staleness", self.max_staleness, 0..=64)?,
+            slots_per_buffer: within("slots_per_buffer", slots, batch_size..=2 * batch_size + 64)?,
+            max_concurrency: self
+                .max_concurrency
+                .map(|most| within("max_concurrency", most, MAX_CONCURRENCY))
+                .transpose()?,
+            lease_ms: within("lease_ms", self.lease_ms, LEASE_MS)?,
+            keep_batches: within("keep_batches", self.keep_batches, KEEP_BATCHES)?,
+            initial_version: within("initial_version", self.initial_version, INITIAL_VERSION)?,
+        })
+    }
+}
+
+/// What a change does to a field that may be unset.
+#[derive(Debug, Default)]
+enum Change<T> {
+    /// The field is not named: it stays.
+    #[default]
+    Keep,
+    /// The field is null: it is unset.
+    Clear,
+    /// The field has a value.
+    Set(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map_or(Self::Clear, Self::Set))
+    }
+}
+
+/// Changes to a run's configuration. Omitted fields stay.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunChanges {
+    /// How long a silent session keeps what it holds.
+    #[schema(minimum = 1000, maximum = 3_600_000)]
+    lease_ms: Option<u64>,
+    /// The most trajectories that may be generating at once; null for no limit.
+    #[serde(default)]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    max_concurrency: Change<u64>,
+    /// How many taken batches are kept.
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    keep_batches: Option<u64>,
+}
+
+/// Creates a run, or confirms that it exists with this configuration.
+#[utoipa::path(
+    put, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)), request_body = NewRun,
+    responses(
+        (status = 201, body = RunStatus, description = "created"),
+        (status = 200, body = RunStatus, description = "it exists with this configuration"),
+        (status = 400, body = Problem, description = "`invalid_request`"),
+        (status = 409, body = Problem, description = "`run_exists`, with the differing `fields`")
+    )
+)]
+pub(super) async fn put_run(
+    State(app): State<App>,
+    RunPath(run): RunPath,
+    Body(new): Body<NewRun>,
+) -> Result<Answer<RunStatus>, Problem> {
+    let config = new.config()?;
+    let mut creation = None;
+    let seen = to_the_end(async move {
+        let (creation, seen) = app.ledger.create_run(&run, &config).await?;
+        Ok(seen.map(|status| (creation, status)))
+    })
+    .await?
+    .map(|(how, status)| {
+        creation = Some(how);
+        status
+    });
+    let status = if creation == Some(Creation::Created) {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok(Answer::with_status(status, seen))
+}
+
+/// A run as it stands.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)),
+    responses((status = 200, body = RunStatus), (status = 404, body = Problem, description = "`unknown_run`"))
+)]
+pub(super) async fn get_run(State(app): State<App>, RunPath(run): RunPath) -> Result<Answer<RunStatus>, Problem> {
+    Ok(app.ledger.run(&run).await?.into())
+}
+
+/// Changes what may be changed of a run's configuration.
+#[utoipa::path(
+    patch, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)), request_body = RunChanges,
+    responses(
+        (status = 200, body = RunStatus),
+        (status = 400, body = Problem, description = "`invalid_request`"),
+        (status = 404, body = Problem, description = "`unknown_run`")
+    )
+)]
+pub(super) async fn patch_run(
+    State(app): State<App>,
+    RunPath(run): RunPath,
+    Body(changes): Body<RunChanges>,
+) -> Result<Answer<RunStatus>, Problem> {
+    let (max_concurrency, cleared): (_, &[&'static str]) = match changes.max_concurrency {
+        Change::Keep => (None, &[]),
+        Change::Clear => (None, &["max_concurrency"]),
+        Change::Set(most) => (Some(within("max_concurrency", most, MAX_CONCURRENCY)?), &[]),
+    };
+    let changes = ConfigChanges {
+        lease_ms: changes
+            .lease_ms
+            .map(|lease| within("lease_ms", lease, LEASE_MS))
+            .transpose()?,
+        max_concurrency,
+        keep_batches: changes
+            .keep_batches
+            .map(|keep| within("keep_batches", keep, KEEP_BATCHES))
+            .transpose()?,
+    };
+    Ok(
+        to_the_end(async move { app.ledger.configure_run(&run, &changes, cleared).await })
+            .await?
+            .into(),
+    )
+}
+
+/// Deletes a run. Its name keeps its sequence number and its lineage.
+#[utoipa::path(
+    delete, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem, description = "`unknown_run`"))
+)]
+pub(super) async fn delete_run(State(app): State<App>, RunPath(run): RunPath) -> Result<Response, Problem> {
+    let seen = to_the_end(async move { app.ledger.delete_run(&run).await }).await?;
+    let mut response = Answer::from(seen).into_response();
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    *response.body_mut() = axum::body::Body::empty();
+    response.headers_mut().remove(axum::http::header::CONTENT_TYPE);
+    response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
+    Ok(response)
+}
+
+/// Which runs to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RunsQuery {
+    /// Those after this name.
+    after: Option<String>,
+    /// At most so many.
+    #[param(default = 100, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// The runs, in the order of their names.
+#[utoipa::path(get, path = "/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = RunPage)))]
+pub(super) async fn list_runs(
+    State(app): State<App>,
+    Query(query): Query<RunsQuery>,
+) -> Result<Json<RunPage>, Problem> {
+    let limit = within("limit", query.limit.unwrap_or(100), 1..=1_000)?;
+    Ok(Json(app.ledger.runs(query.after.as_deref(), limit).await?))
+}

@@ -1,0 +1,121 @@
+//! Why a call was not done.
+
+use thiserror::Error;
+
+use super::Seen;
+use crate::protocol::{BufferId, Reason, Version};
+use crate::store::{StoreError, migrations};
+
+/// A call that was not done.
+#[derive(Debug, Error)]
+pub enum LedgerError {
+    /// The protocol refuses it, as the run stands at `seq`.
+    #[error("{refusal}")]
+    Refused {
+        /// The run's sequence number, if the name is or was a run's.
+        seq: Option<u64>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The database gave no usable answer. Whether the call was done may be unknown; repeating it is safe.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The run's keys were written by a newer program.
+    #[error(
+        "the run's keys have layout {found}, and this server knows layouts up to {}",
+        migrations::CURRENT
+    )]
+    NewerLayout {
+        /// The layout that they have.
+        found: u32,
+    },
+}
+
+/// Why the protocol refuses a call. Each has its code in `api.md`, *Codes*.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// No such run.
+    #[error("there is no run of this name")]
+    UnknownRun,
+    /// The run exists with another configuration.
+    #[error("the run exists with another {}", fields.join(", "))]
+    RunExists {
+        /// The fields that differ.
+        fields: Vec<&'static str>,
+    },
+    /// A newer session of the worker has opened since.
+    #[error("a newer session of this worker has opened: this one is over")]
+    Fenced,
+    /// The session never said which weights it holds.
+    #[error("the session has not said which policy version its weights are")]
+    VersionUnknown,
+    /// The version is above the latest published one.
+    #[error("version {version} is not published; the latest is {policy_version}")]
+    VersionNotPublished {
+        /// The version that was named.
+        version: Version,
+        /// The latest published one.
+        policy_version: Version,
+    },
+    /// The weights are too old to be of use.
+    #[error("the weights are too old; the latest version is {policy_version}")]
+    VersionTooStale {
+        /// The latest published version.
+        policy_version: Version,
+    },
+    /// The request id was used for another request.
+    #[error("the request_id was used for another request")]
+    RequestIdReused,
+    /// No such entry, or one that is forgotten.
+    #[error("there is no trajectory of this id")]
+    UnknownTrajectory,
+    /// The entry was discarded.
+    #[error("the trajectory was discarded: {reason}")]
+    TrajectoryDiscarded {
+        /// Why it was.
+        reason: Reason,
+    },
+    /// The entry is in a batch.
+    #[error("the trajectory was taken for training")]
+    TrajectoryTaken,
+    /// Another batch is the next one.
+    #[error("the next batch is {expected}")]
+    OtherBatch {
+        /// The next batch.
+        expected: BufferId,
+    },
+    /// Another version is to be published next.
+    #[error("{}", publish_out_of_order(*expected, *taken))]
+    PublishOutOfOrder {
+        /// The version to be published next.
+        expected: Version,
+        /// Whether its batch was taken.
+        taken: bool,
+    },
+    /// No such batch yet.
+    #[error("batch {version} was not taken yet")]
+    UnknownBatch {
+        /// The batch that was asked for.
+        version: BufferId,
+    },
+    /// The batch is no longer kept.
+    #[error("batch {version} is no longer kept")]
+    BatchPruned {
+        /// The batch that was asked for.
+        version: BufferId,
+    },
+}
+
+fn publish_out_of_order(expected: Version, taken: bool) -> String {
+    if taken {
+        format!("the next version to be published is {expected}")
+    } else {
+        let batch = expected.0.saturating_sub(1);
+        format!("the next version to be published is {expected}, once batch {batch} was taken")
+    }
+}
+
+/// Refuses the call that was answered `seen`, as the run stands there.
+pub(super) fn refused<T>(seen: &Seen<T>, refusal: Refusal) -> LedgerError {
+    LedgerError::Refused { seq: seen.seq, refusal }
+}

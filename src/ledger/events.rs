@@ -1,0 +1,126 @@
+//! The run's event log (protocol, *Sequence*).
+
+use redis::streams::StreamRangeReply;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Ledger, LedgerError, RunName, Seen};
+use crate::protocol::{Effect, Event, Place, TrajectoryId, Version};
+use crate::store::StoreError;
+
+/// The most events that one read fetches.
+const READ: usize = 500;
+/// The most events that a search for one trajectory's looks through for one page.
+const MOST_LOOKED_THROUGH: usize = 10_000;
+
+/// An event as it is shown: with the places and versions of the entries that it was about beside their ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ShownEvent {
+    /// The event.
+    #[serde(flatten)]
+    pub event: Event,
+    /// Of each of `ids`, the place that it left.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<Option<Place>>,
+    /// Of each of `ids`, the place that it got.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<Option<Place>>,
+    /// The policy versions that the event names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<Version>,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EventPage {
+    /// The events, oldest first.
+    pub events: Vec<ShownEvent>,
+    /// The `after` of the next page; null at the end of the log.
+    pub next: Option<u64>,
+}
+
+impl From<Event> for ShownEvent {
+    fn from(event: Event) -> Self {
+        let places_of = |id: TrajectoryId, place: fn(&Effect) -> Option<Place>| {
+            event
+                .effects
+                .iter()
+                .filter(move |logged| logged.effect.id() == id)
+                .filter_map(move |logged| place(&logged.effect))
+        };
+        let from = event.ids.iter().map(|id| places_of(*id, Effect::from).next()).collect();
+        let to = event.ids.iter().map(|id| places_of(*id, Effect::to).last()).collect();
+        let versions = event.version.into_iter().collect();
+        Self {
+            event,
+            from,
+            to,
+            versions,
+        }
+    }
+}
+
+impl Ledger {
+    /// A page of events with a `seq` above `after`, oldest first; with `trajectory`, those that concern it. Such a page may be
+    /// short, and even empty, when many others lie between.
+    pub async fn events(
+        &self,
+        run: &RunName,
+        after: u64,
+        limit: usize,
+        trajectory: Option<TrajectoryId>,
+    ) -> Result<Seen<EventPage>, LedgerError> {
+        let view = self.view_run(run).await?;
+        let mut events = Vec::new();
+        let mut last = after;
+        let mut looked_through = 0;
+        let mut is_at_end = false;
+        while events.len() < limit && looked_through < MOST_LOOKED_THROUGH && !is_at_end {
+            let wanted = if trajectory.is_some() {
+                READ
+            } else {
+                READ.min(limit - events.len())
+            };
+            let page = self.read_events(run, last, wanted).await?;
+            is_at_end = page.len() < wanted;
+            looked_through += page.len();
+            for event in page {
+                last = event.seq;
+                if trajectory.is_none_or(|id| concerns(&event, id)) {
+                    events.push(ShownEvent::from(event));
+                    if events.len() == limit {
+                        break;
+                    }
+                }
+            }
+        }
+        let next = (last < view.value.state.seq).then_some(last);
+        let seq = view.seq.map(|seq| seq.max(last));
+        Ok(Seen {
+            seq,
+            value: EventPage { events, next },
+        })
+    }
+
+    async fn read_events(&self, run: &RunName, after: u64, limit: usize) -> Result<Vec<Event>, LedgerError> {
+        let mut range = redis::cmd("XRANGE");
+        range
+            .arg(Self::keys(run).part("events"))
+            .arg(format!("({after}-0"))
+            .arg("+")
+            .arg("COUNT")
+            .arg(limit);
+        let reply: StreamRangeReply = self.store.read(&range).await?;
+        let mut events = Vec::with_capacity(reply.ids.len());
+        for entry in reply.ids {
+            let packed: Option<Vec<u8>> = entry.get("event");
+            let packed = packed.ok_or_else(|| StoreError::Broken(format!("event {} has no body", entry.id)))?;
+            events.push(rmp_serde::from_slice(&packed).map_err(StoreError::from)?);
+        }
+        Ok(events)
+    }
+}
+
+fn concerns(event: &Event, id: TrajectoryId) -> bool {
+    event.ids.contains(&id) || event.effects.iter().any(|logged| logged.effect.id() == id)
+}

@@ -1,0 +1,74 @@
+//! The transitions of the protocol as typed asynchronous calls. Each is one script, sent once; what a call may be answered is
+//! a type, and so is every refusal. Knows no HTTP.
+
+mod call;
+mod error;
+pub mod events;
+pub mod finishing;
+pub mod looking;
+pub mod names;
+pub mod reserving;
+pub mod runs;
+pub mod sessions;
+pub mod state;
+pub mod sweeping;
+pub mod training;
+pub mod trajectories;
+
+use std::sync::Arc;
+
+pub use error::{LedgerError, Refusal};
+pub use names::RunName;
+
+use crate::store::Store;
+use crate::store::wakes::Wakes;
+
+/// The ledger of all runs in one database. Cheap to clone; any number of them, in any number of processes, behave as one.
+#[derive(Clone)]
+pub struct Ledger {
+    store: Arc<Store>,
+    wakes: Wakes,
+    attention: Arc<sweeping::Attention>,
+}
+
+/// An answer about a run, with the run's sequence number after (or at) the call.
+#[derive(Debug, Clone)]
+pub struct Seen<T> {
+    /// The run's sequence number; `None` where the name was never a run's.
+    pub seq: Option<u64>,
+    /// The answer.
+    pub value: T,
+}
+
+impl<T> Seen<T> {
+    pub(crate) fn map<U>(self, convert: impl FnOnce(T) -> U) -> Seen<U> {
+        Seen {
+            seq: self.seq,
+            value: convert(self.value),
+        }
+    }
+}
+
+impl Ledger {
+    /// The ledger in a store.
+    ///
+    /// Must be called within a Tokio runtime: a task listens for what wakes waiting calls.
+    pub fn new(store: Store) -> Self {
+        let store = Arc::new(store);
+        Self {
+            wakes: Wakes::listen(Arc::clone(&store)),
+            store,
+            attention: Arc::default(),
+        }
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<(), LedgerError> {
+        Ok(self.store.ping().await?)
+    }
+
+    /// What wakes calls that wait.
+    pub fn wakes(&self) -> &Wakes {
+        &self.wakes
+    }
+}

@@ -1,0 +1,213 @@
+//! Reserve: a legal place before a trajectory starts (protocol, *Reserve* and *Idempotency*).
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::names::{Caller, Prompt, RequestId};
+use super::{Ledger, LedgerError, Refusal, RunName, Seen};
+use crate::protocol::tables::BlockedBy;
+use crate::protocol::{BufferId, Slot, TrajectoryId, Version};
+use crate::store::{StoreError, script};
+
+/// The most entries that one script admits.
+const STEP: usize = 50;
+
+/// What a worker asks for.
+#[derive(Debug, Clone)]
+pub struct ReserveRequest {
+    /// Who asks, and will hold what is granted.
+    pub caller: Caller,
+    /// How many entries, 1 to 1,024.
+    pub count: usize,
+    /// The version of the weights that the worker really holds, or what its session last said.
+    pub version: Option<Version>,
+    /// What the entries are generated from; at most `count`.
+    pub prompts: Vec<Prompt>,
+    /// The client's id for the request, if it wants a repetition to be answered as the first time.
+    pub request_id: Option<RequestId>,
+}
+
+/// One admitted entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Grant {
+    /// The entry.
+    pub id: TrajectoryId,
+    /// What it is generated from, if the client said.
+    pub prompt: Option<String>,
+    /// The policy version that it was admitted under.
+    pub version: Version,
+    /// The last buffer that it may be trained in.
+    pub deadline: BufferId,
+    /// The buffer it was given a slot in.
+    pub buffer: BufferId,
+    /// The slot.
+    pub slot: Slot,
+    /// Which attempt at its prompt this is, from 1.
+    pub attempt: u32,
+}
+
+/// The answer to a Reserve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reservation {
+    /// What was granted, in the order asked for.
+    pub granted: Vec<Grant>,
+    /// What blocked the rest, if fewer than asked for were granted.
+    pub blocked_by: Option<BlockedBy>,
+    /// `V`: the latest published policy version.
+    pub policy_version: Version,
+    /// The lineage of the weights.
+    pub lineage: u64,
+    /// `H`: the first buffer that is not taken.
+    pub next_buffer: BufferId,
+    /// How long the session keeps what it holds if it stays silent, in milliseconds.
+    pub lease_expires_in_ms: u64,
+    /// Whether the run is finished and a process may exit.
+    #[serde(default)]
+    pub finished: bool,
+}
+
+#[derive(Serialize)]
+struct ReserveArgs<'a> {
+    #[serde(flatten)]
+    caller: &'a Caller,
+    version: Option<Version>,
+    ids: &'a [TrajectoryId],
+    prompts: &'a [Prompt],
+    request: Option<RequestArgs<'a>>,
+}
+
+#[derive(Serialize)]
+struct RequestArgs<'a> {
+    id: &'a str,
+    fingerprint: &'a str,
+    step: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum ReserveOutcome {
+    Granted(Reservation),
+    Repeated { answers: Vec<Reservation> },
+    Closed,
+    VersionUnknown,
+    VersionNotPublished { version: Version, policy_version: Version },
+    VersionTooStale { policy_version: Version },
+    RequestIdReused,
+}
+
+/// What one step of a Reserve came to.
+enum Step {
+    Granted(Reservation),
+    /// The request was answered before: this is all that it granted.
+    Repeated(Vec<Reservation>),
+    /// Somebody repeated this very request and was answered with what the steps so far had granted.
+    Closed,
+}
+
+impl Ledger {
+    /// Reserves one entry for each of `ids`, or as many of them as there are places for: in steps, each of which is whole.
+    ///
+    /// With a `request_id`, a repetition is answered as the first call was, and ends the first call if it still goes on.
+    /// The ids must be new, and `request.count` of them.
+    pub async fn reserve(
+        &self,
+        run: &RunName,
+        request: &ReserveRequest,
+        ids: &[TrajectoryId],
+    ) -> Result<Seen<Reservation>, LedgerError> {
+        let mut answers = Vec::new();
+        let mut seq = None;
+        for (step, ids) in ids.chunks(STEP).enumerate() {
+            let seen = self.reserve_step(run, request, step, ids).await?;
+            seq = seen.seq;
+            match seen.value {
+                Step::Granted(answer) => {
+                    let is_blocked = answer.blocked_by.is_some();
+                    answers.push(answer);
+                    if is_blocked {
+                        break;
+                    }
+                }
+                Step::Repeated(all) => {
+                    answers = all;
+                    break;
+                }
+                Step::Closed => break,
+            }
+        }
+        let value = answers
+            .into_iter()
+            .reduce(joined)
+            .ok_or_else(|| StoreError::Broken("no step of a reserve".into()))?;
+        Ok(Seen { seq, value })
+    }
+
+    async fn reserve_step(
+        &self,
+        run: &RunName,
+        request: &ReserveRequest,
+        step: usize,
+        ids: &[TrajectoryId],
+    ) -> Result<Seen<Step>, LedgerError> {
+        let from = (step * STEP).min(request.prompts.len());
+        let prompts = &request.prompts[from..];
+        let fingerprint = fingerprint(request);
+        let args = ReserveArgs {
+            caller: &request.caller,
+            version: request.version,
+            ids,
+            prompts: &prompts[..prompts.len().min(ids.len())],
+            request: request.request_id.as_ref().map(|id| RequestArgs {
+                id: id.as_str(),
+                fingerprint: &fingerprint,
+                step,
+            }),
+        };
+        let seen = self.call::<ReserveOutcome>(&script::RESERVE, run, &args).await?;
+        let refusal = match seen.value {
+            ReserveOutcome::Granted(answer) => {
+                return Ok(Seen {
+                    seq: seen.seq,
+                    value: Step::Granted(answer),
+                });
+            }
+            ReserveOutcome::Repeated { answers } => {
+                return Ok(Seen {
+                    seq: seen.seq,
+                    value: Step::Repeated(answers),
+                });
+            }
+            ReserveOutcome::Closed => {
+                return Ok(Seen {
+                    seq: seen.seq,
+                    value: Step::Closed,
+                });
+            }
+            ReserveOutcome::VersionUnknown => Refusal::VersionUnknown,
+            ReserveOutcome::VersionNotPublished {
+                version,
+                policy_version,
+            } => Refusal::VersionNotPublished {
+                version,
+                policy_version,
+            },
+            ReserveOutcome::VersionTooStale { policy_version } => Refusal::VersionTooStale { policy_version },
+            ReserveOutcome::RequestIdReused => Refusal::RequestIdReused,
+        };
+        Err(LedgerError::Refused { seq: seen.seq, refusal })
+    }
+}
+
+fn joined(mut earlier: Reservation, later: Reservation) -> Reservation {
+    let mut granted = std::mem::take(&mut earlier.granted);
+    granted.extend(later.granted);
+    Reservation { granted, ..later }
+}
+
+/// Tells one request from another under the same id. Waiting longer for the same is the same request.
+fn fingerprint(request: &ReserveRequest) -> String {
+    let body = (request.count, request.version, &request.prompts);
+    let text = serde_json::to_string(&body).unwrap_or_default();
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
+}

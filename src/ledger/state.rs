@@ -1,0 +1,158 @@
+//! A run's state as the scripts keep it (`state` in `lua/prelude/run.lua`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use crate::protocol::tables::BufferState;
+use crate::protocol::{BufferId, RunConfig, Version};
+
+/// The state of a run.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct State {
+    pub(super) policy_version: Version,
+    pub(super) next_buffer: BufferId,
+    pub(super) lineage: u64,
+    pub(super) seq: u64,
+    pub(super) oldest_kept: BufferId,
+    /// Of each open buffer, from `next_buffer` on: its occupied and its reserved entries.
+    buffers: Vec<(u32, u32)>,
+    totals: Totals,
+    trainer: Option<TrainerTimes>,
+}
+
+/// What was done in a run since it was created, in entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Totals {
+    /// Entries admitted.
+    pub reserved: u64,
+    /// Entries finished.
+    pub occupied: u64,
+    /// Entries taken for training.
+    pub trained: u64,
+    /// Entries discarded, by reason.
+    #[serde(deserialize_with = "map_or_empty")]
+    pub discarded: BTreeMap<String, u64>,
+    /// Entries that were finished after they had been discarded.
+    pub late: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum MapOrEmpty {
+    Map(BTreeMap<String, u64>),
+    Empty([u64; 0]),
+}
+
+/// Lua does not tell an empty map from an empty list.
+fn map_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    match MapOrEmpty::deserialize(deserializer)? {
+        MapOrEmpty::Map(map) => Ok(map),
+        MapOrEmpty::Empty(_) => Ok(BTreeMap::new()),
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct TrainerTimes {
+    last_call_at_ms: u64,
+    waiting_since_at_ms: Option<u64>,
+    training_since_at_ms: Option<u64>,
+}
+
+/// What the trainer is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainerActivity {
+    /// It asked for a batch and got none yet.
+    Waiting,
+    /// It has a batch, or does something that the ledger does not see.
+    Training,
+    /// It never called.
+    NeverSeen,
+}
+
+/// The trainer, as far as its calls tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Trainer {
+    /// What it is doing.
+    pub state: TrainerActivity,
+    /// Since when, in Unix milliseconds of the database's clock.
+    pub since_at_ms: Option<u64>,
+    /// When it last called.
+    pub last_call_at_ms: Option<u64>,
+}
+
+/// The counts of one open buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct BufferCounts {
+    /// The buffer: the batch that trains this version into the next.
+    pub version: BufferId,
+    /// Whether it can be trained, still admits, or waits.
+    pub state: BufferState,
+    /// Finished entries in it.
+    pub occupied: u32,
+    /// Empty slots.
+    pub empty: u32,
+    /// Entries that are still generating.
+    pub reserved: u32,
+}
+
+impl State {
+    pub(super) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    pub(super) fn buffers(&self, config: &RunConfig) -> Vec<BufferCounts> {
+        let numbers = self.next_buffer.0..;
+        numbers
+            .zip(&self.buffers)
+            .map(|(number, &counts)| buffer_counts(BufferId(number), counts, config))
+            .collect()
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        self.buffers.iter().map(|&(_, reserved)| u64::from(reserved)).sum()
+    }
+
+    pub(super) fn occupied(&self) -> u64 {
+        self.buffers.iter().map(|&(occupied, _)| u64::from(occupied)).sum()
+    }
+
+    pub(super) fn trainer(&self) -> Trainer {
+        let Some(times) = &self.trainer else {
+            return Trainer {
+                state: TrainerActivity::NeverSeen,
+                since_at_ms: None,
+                last_call_at_ms: None,
+            };
+        };
+        let (state, since_at_ms) = match (times.waiting_since_at_ms, times.training_since_at_ms) {
+            (Some(since), _) => (TrainerActivity::Waiting, Some(since)),
+            (None, since) => (TrainerActivity::Training, since),
+        };
+        Trainer {
+            state,
+            since_at_ms,
+            last_call_at_ms: Some(times.last_call_at_ms),
+        }
+    }
+}
+
+fn buffer_counts(version: BufferId, (occupied, reserved): (u32, u32), config: &RunConfig) -> BufferCounts {
+    let empty = config.slots_per_buffer - occupied - reserved;
+    let state = if occupied == config.batch_size {
+        BufferState::Ready
+    } else if empty > 0 {
+        BufferState::Pending
+    } else {
+        BufferState::Stuck
+    };
+    BufferCounts {
+        version,
+        state,
+        occupied,
+        empty,
+        reserved,
+    }
+}

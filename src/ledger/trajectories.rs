@@ -1,0 +1,139 @@
+//! How an entry is shown, wherever it is shown.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::protocol::{BufferId, Place, Reason, Slot, TrajectoryId, Version};
+
+/// The state of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TrajectoryState {
+    /// Admitted, still generating.
+    Reserved,
+    /// Finished, and waiting to be trained.
+    Occupied,
+    /// In a batch.
+    Taken,
+    /// Out of the tables without being trained.
+    Discarded,
+}
+
+/// An entry as the scripts keep it (`entries` in `lua/prelude/run.lua`). A reserved one's place is not in it, and that an
+/// occupied one was taken follows from its buffer.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct EntryRecord {
+    state: TrajectoryState,
+    prompt: Option<String>,
+    worker: String,
+    session: String,
+    version: Version,
+    attempt: u32,
+    #[serde(default)]
+    late: bool,
+    reward: Option<f64>,
+    tokens: Option<u64>,
+    payload: Option<String>,
+    meta: Option<String>,
+    reason: Option<Reason>,
+    note: Option<String>,
+    buffer: Option<BufferId>,
+    slot: Option<Slot>,
+    reserved_at_ms: u64,
+    occupied_at_ms: Option<u64>,
+}
+
+/// A trajectory (an entry of the tables) as it stands.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Trajectory {
+    /// Its id.
+    pub id: TrajectoryId,
+    /// What it is generated from, if the client said.
+    pub prompt: Option<String>,
+    /// Its state.
+    pub state: TrajectoryState,
+    /// Why it was discarded.
+    pub reason: Option<Reason>,
+    /// What the client that discarded it remarked.
+    pub note: Option<String>,
+    /// The worker that holds it, or held it last.
+    pub worker: String,
+    /// That worker's session.
+    pub session: String,
+    /// The policy version that it was admitted under.
+    pub version: Version,
+    /// The last buffer that it may be trained in.
+    pub deadline: BufferId,
+    /// Its buffer less its version: what it has, or would have if it were trained where it is.
+    pub staleness: Option<u64>,
+    /// Its buffer.
+    pub buffer: Option<BufferId>,
+    /// Its slot.
+    pub slot: Option<Slot>,
+    /// Which attempt at its prompt it is, from 1.
+    pub attempt: u32,
+    /// Whether it had been discarded and was saved.
+    pub late: bool,
+    /// Its reward.
+    pub reward: Option<f64>,
+    /// Its length, in tokens.
+    pub tokens: Option<u64>,
+    /// Where its tokens are.
+    pub payload: Option<String>,
+    /// What the client added.
+    #[schema(value_type = Option<Object>)]
+    pub meta: Option<Box<RawValue>>,
+    /// When it was admitted, in Unix milliseconds of the database's clock.
+    pub reserved_at_ms: u64,
+    /// When it finished.
+    pub occupied_at_ms: Option<u64>,
+    /// When its batch was taken.
+    pub taken_at_ms: Option<u64>,
+}
+
+/// What the tables say of an entry beside its record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings {
+    pub(super) max_staleness: u64,
+    pub(super) next_buffer: BufferId,
+    pub(super) reserved_at: Option<Place>,
+    pub(super) taken_at_ms: Option<u64>,
+}
+
+impl EntryRecord {
+    /// Whether the record is of this worker's.
+    pub(super) fn is_of(&self, worker: &str) -> bool {
+        self.worker == worker
+    }
+
+    pub(super) fn shown(self, id: TrajectoryId, around: Surroundings) -> Trajectory {
+        let buffer = around.reserved_at.map(|place| place.buffer).or(self.buffer);
+        let is_taken =
+            self.state == TrajectoryState::Occupied && buffer.is_some_and(|buffer| buffer < around.next_buffer);
+        Trajectory {
+            id,
+            prompt: self.prompt,
+            state: if is_taken { TrajectoryState::Taken } else { self.state },
+            reason: self.reason,
+            note: self.note,
+            worker: self.worker,
+            session: self.session,
+            version: self.version,
+            deadline: self.version.deadline(around.max_staleness),
+            staleness: buffer.and_then(|buffer| buffer.staleness(self.version)),
+            buffer,
+            slot: around.reserved_at.map(|place| place.slot).or(self.slot),
+            attempt: self.attempt,
+            late: self.late,
+            reward: self.reward,
+            tokens: self.tokens,
+            payload: self.payload,
+            // It was valid JSON when it came in, and went through the database as opaque text.
+            meta: self.meta.and_then(|text| RawValue::from_string(text).ok()),
+            reserved_at_ms: self.reserved_at_ms,
+            occupied_at_ms: self.occupied_at_ms,
+            taken_at_ms: around.taken_at_ms,
+        }
+    }
+}

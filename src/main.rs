@@ -1,0 +1,45 @@
+//! The command line.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use berth::commands::serve;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// A Redis-backed ledger that bounds the staleness of asynchronous RL post-training, whatever dies.
+#[derive(Debug, Parser)]
+#[command(name = "berth", version, about, propagate_version = true)]
+struct Cli {
+    /// What to log: a level, or `tracing` directives
+    #[arg(
+        long,
+        env = "BERTH_LOG",
+        global = true,
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    log: EnvFilter,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the ledger over HTTP, on a given Redis or on a private one
+    Serve(serve::ServeArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let is_read_by_a_person = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(cli.log)
+        .with_ansi(is_read_by_a_person)
+        .with_writer(std::io::stderr)
+        .init();
+    match cli.command {
+        Command::Serve(args) => serve::run(args).await,
+    }
+}
