@@ -1,0 +1,54 @@
+# Needs Rust; redis-server is installed by apt or brew where it is missing. `make` alone lists the targets.
+
+# Flags for the command that a target runs: make demo ARGS='--seed 7'
+ARGS =
+
+TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test --no-fail-fast) --locked
+# Those that use the harness, and so may use a database.
+DATABASE_TESTS := $(patsubst %,--test %,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs)))))
+
+.PHONY: help demo test check test-local test-containers bench serve redis-server
+.NOTPARALLEL:
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1: \2/p' Makefile
+
+demo: redis-server ## a whole training job on this machine, with its own server, workers and trainer
+	cargo run --release --locked -- demo $(ARGS)
+
+test: check test-local test-containers ## every check and test; those with a database on a local Redis, then in containers
+
+check: ## formatting and lints
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+
+test-local: redis-server
+	BERTH_TEST_DATABASE=local $(TESTS)
+	cargo test --doc --locked
+
+test-containers:
+	@if docker info >/dev/null 2>&1; then \
+	  echo "BERTH_TEST_DATABASE=container $(TESTS) $(DATABASE_TESTS)"; \
+	  BERTH_TEST_DATABASE=container $(TESTS) $(DATABASE_TESTS); \
+	else \
+	  printf '\n*** NOT RUN: the tests with a database in containers: no container engine answers ***\n\n' >&2; \
+	fi
+
+bench: redis-server ## throughput and latency of a server on this machine
+	cargo run --release --locked -- bench $(ARGS)
+
+serve: redis-server ## a server on http://127.0.0.1:8080, its data in ./berth-data
+	cargo run --release --locked -- serve $(ARGS)
+
+redis-server:
+	@command -v redis-server >/dev/null || { \
+	  echo 'redis-server is missing: installing it'; \
+	  if command -v apt-get >/dev/null; then \
+	    if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+	    $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy redis-server; \
+	  elif command -v brew >/dev/null; then \
+	    brew install redis; \
+	  else \
+	    echo 'neither apt nor brew is here: install redis-server 7.0 or newer, then try again' >&2; exit 1; \
+	  fi; \
+	}

@@ -1,0 +1,107 @@
+//! A `redis-server` process of the test's own, which the test may kill, pause and restart.
+
+use std::{fs, process::Stdio};
+
+use redis::{Client, RedisError, aio::MultiplexedConnection};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::{process::signal, wait::wait_for};
+
+/// A `redis-server` on a Unix socket in a directory of its own (so that no two tests meet on a port), configured as
+/// we ask users to: append-only file synced on every write, no eviction. Both end with the value.
+pub(crate) struct LocalRedis {
+    process: Child,
+    dir: TempDir,
+}
+
+impl LocalRedis {
+    /// Starts one, empty, and waits until it answers.
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory for the test's Redis");
+        let process = spawn(&dir);
+        let mut redis = Self { process, dir };
+        redis.answers().await;
+        redis
+    }
+
+    /// Where it listens, also after a restart.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}/redis.sock", self.dir.path().display())
+    }
+
+    /// A new connection.
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
+        connect(&self.url()).await.expect("the test's Redis takes a connection")
+    }
+
+    /// SIGKILL. Until [`restart`](Self::restart), connections are refused.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.expect("the test's Redis can be killed");
+    }
+
+    /// Starts it again on the same data and the same address.
+    pub(crate) async fn restart(&mut self) {
+        self.kill().await;
+        self.process = spawn(&self.dir);
+        self.answers().await;
+    }
+
+    /// SIGSTOP: connections are accepted and never answered until [`resume`](Self::resume).
+    pub(crate) fn pause(&self) {
+        signal(self.pid(), "STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        signal(self.pid(), "CONT");
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id().expect("the test's Redis runs")
+    }
+
+    async fn answers(&mut self) {
+        let url = self.url();
+        wait_for("the test's Redis answers", async || {
+            if let Some(status) = self.process.try_wait().expect("the state of a child") {
+                let log = fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default();
+                panic!("the test's Redis ended with {status}:\n{log}");
+            }
+            ping(&url).await.ok()
+        })
+        .await;
+    }
+}
+
+fn spawn(dir: &TempDir) -> Child {
+    Command::new("redis-server")
+        .args(["--port", "0", "--unixsocket"])
+        .arg(dir.path().join("redis.sock"))
+        .arg("--dir")
+        .arg(dir.path())
+        .arg("--logfile")
+        .arg(dir.path().join("redis.log"))
+        .args([
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--save",
+            "",
+            "--maxmemory-policy",
+            "noeviction",
+        ])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("redis-server is installed (apt install redis-server, brew install redis)")
+}
+
+async fn ping(url: &str) -> Result<(), RedisError> {
+    redis::cmd("PING").query_async(&mut connect(url).await?).await
+}
+
+pub(super) async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {
+    Client::open(url)?.get_multiplexed_async_connection().await
+}
