@@ -16,7 +16,6 @@ local stopped = open() or enter()
 if stopped then
   return stopped
 end
-open_tables()
 
 local id = args.id
 local entry = load_entry(id)

@@ -20,7 +20,6 @@ local stopped = open() or enter()
 if stopped then
   return stopped
 end
-open_tables()
 
 local said
 if args.version and args.version <= state.policy_version and args.version ~= session.version then

@@ -16,7 +16,6 @@ local stopped = open() or enter()
 if stopped then
   return stopped
 end
-open_tables()
 
 local function current_place(id, entry)
   return {

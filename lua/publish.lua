@@ -17,7 +17,6 @@ local stopped = open() or enter()
 if stopped then
   return stopped
 end
-open_tables()
 
 local version = args.version
 local taken = state.next_buffer > state.policy_version

@@ -21,7 +21,6 @@ local stopped = open() or enter()
 if stopped then
   return stopped
 end
-open_tables()
 
 local request = args.request
 local request_key = request and session_name .. '\0' .. request.id

@@ -18,7 +18,6 @@ local stopped = open() or enter()
 if stopped then
   return stopped
 end
-open_tables()
 
 local MINUTE_MS = 60000
 

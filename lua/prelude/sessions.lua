@@ -37,23 +37,34 @@ local function save_session()
   redis.call('HSET', SESSIONS, session_name, cmsgpack.pack(session))
 end
 
--- Discards the entries one at a time, front-most first, each settled before the next.
+-- Discards the reservations one at a time, the one that is front-most then, each settled before the next. Returns those that
+-- were discarded for this reason: one may become surplus before its turn.
 local function discard_all(ids, reason)
-  local entries, positions = {}, {}
+  local positions = {}
   for _, id in ipairs(ids) do
-    entries[id] = load_entry(id)
-    positions[id] = reserved_position(id, entries[id].version)
+    positions[id] = reserved_position(id, load_entry(id).version)
   end
-  table.sort(ids, function(left, right)
-    return positions[left] < positions[right]
-  end)
-  local discarded = {}
-  for _, id in ipairs(ids) do
-    local entry = load_entry(id) -- an earlier discard may have made this one surplus
-    if entry.state == 'reserved' then
-      discard_entry(id, entry, reason)
-      discarded[#discarded + 1] = id
+  local discarded, seen = {}, #effects
+  while true do
+    local first
+    for id, position in pairs(positions) do
+      if not first or position < positions[first] then
+        first = id
+      end
     end
+    if not first then
+      break
+    end
+    positions[first] = nil
+    discard_entry(first, load_entry(first), reason)
+    discarded[#discarded + 1] = first
+    for index = seen + 1, #effects do
+      local effect = effects[index]
+      if positions[effect.id] then
+        positions[effect.id] = effect.to and effect.to.buffer * S + effect.to.slot
+      end
+    end
+    seen = #effects
   end
   wake_for_tables()
   return discarded
@@ -87,6 +98,7 @@ end
 -- `again` means that a step was done and the call is to be sent once more.
 local function enter()
   advance_clock()
+  open_tables()
   if not args.worker then
     return nil
   end

@@ -1,0 +1,110 @@
+//! The scripts held to the model: random operation sequences on both, and after every step the same answers, the same
+//! effects in the event log, the same tables and counts, and every invariant of the protocol.
+//!
+//! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod twins;
+
+use berth::ledger::Ledger;
+use berth::protocol::RunConfig;
+use berth::store::Store;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::TestRunner;
+
+use support::Database;
+use twins::{Step, Twins};
+
+/// On average.
+const STEPS_A_SEQUENCE: usize = 60;
+/// How many tests share the steps.
+const TESTS: usize = 2;
+
+fn step() -> impl Strategy<Value = Step> {
+    let reason = prop::sample::select(vec!["failed", "filtered"]);
+    let limit = prop::option::weighted(0.7, 1..12_u64);
+    let worker = || 0..3_usize;
+    prop_oneof![
+        8 => (worker(), -1..6_i64, 1..6_usize).prop_map(|(worker, lag, count)| Step::Reserve { worker, lag, count }),
+        12 => any::<Index>().prop_map(Step::OccupyReserved),
+        3 => any::<Index>().prop_map(Step::OccupyAny),
+        2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::Discard(index, reason)),
+        2 => any::<Index>().prop_map(Step::Filter),
+        1 => worker().prop_map(Step::Restart),
+        1 => Just(Step::Expire),
+        1 => (worker(), any::<Index>()).prop_map(|(worker, index)| Step::Claim { worker, index }),
+        4 => Just(Step::Take),
+        3 => (0..3_u64).prop_map(Step::Publish),
+        1 => limit.prop_map(Step::Limit),
+    ]
+}
+
+fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
+    let spare = if oversampling { 1..4_u32 } else { 0..1 };
+    let limit = prop::option::weighted(0.3, 1..12_u64);
+    (1..5_u32, spare, 0..5_u64, limit).prop_map(|(batch_size, spare, max_staleness, max_concurrency)| RunConfig {
+        batch_size,
+        max_staleness,
+        slots_per_buffer: batch_size + spare,
+        max_concurrency,
+        // Leases end when a sweep says so, and nobody sweeps here but the steps.
+        lease_ms: 1,
+        keep_batches: 1_000,
+        initial_version: 3,
+    })
+}
+
+fn steps() -> usize {
+    let steps = std::env::var("BERTH_RANDOM_STEPS").ok();
+    steps.map_or(6_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
+}
+
+fn hold_the_scripts_to_the_model(oversampling: bool) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    let Some(database) = runtime.block_on(Database::start()) else {
+        return;
+    };
+    let address = database.url().parse().expect("the test's database has an address");
+    let ledger = runtime.block_on(async { Ledger::new(Store::new(&address).expect("a store")) });
+
+    let cases = (steps() / TESTS).div_ceil(STEPS_A_SEQUENCE);
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: u32::try_from(cases).expect("a number of sequences"),
+        failure_persistence: None,
+        max_shrink_iters: 500,
+        ..ProptestConfig::default()
+    });
+    let sequences = (
+        config(oversampling),
+        prop::collection::vec(step(), 1..2 * STEPS_A_SEQUENCE),
+    );
+    let result = runner.run(&sequences, |(config, steps)| {
+        runtime.block_on(async {
+            let mut twins = Twins::create(&ledger, config).await;
+            for step in &steps {
+                twins.step(step).await;
+            }
+            twins.end().await;
+        });
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn the_scripts_do_what_the_model_does() {
+    hold_the_scripts_to_the_model(false);
+}
+
+#[test]
+fn the_scripts_do_what_the_model_does_with_oversampling() {
+    hold_the_scripts_to_the_model(true);
+}
