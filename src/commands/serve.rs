@@ -27,8 +27,8 @@ pub struct ServeArgs {
     /// The address to listen on. Another than loopback needs --insecure, as long as there are no tokens
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// The Redis that holds the runs: redis://host:port or redis+unix:///path/to.sock. Without it, a private redis-server is
-    /// started in --data-dir
+    /// The Redis that holds the runs, as `redis://host:port` or `redis+unix:///path/to.sock`. Without it, a private
+    /// redis-server is started in --data-dir
     #[arg(long, env = "BERTH_REDIS_URL", value_name = "URL")]
     pub redis: Option<String>,
     /// Where the private redis-server keeps its files
@@ -178,13 +178,13 @@ async fn serve_on(
     let _ = stop.send(true);
     let ended = tokio::time::timeout(FAREWELL, &mut server).await;
     let _ = sweeper.await;
-    match ended {
-        Ok(ended) => server_ended(ended),
-        Err(_) => {
+    ended.map_or_else(
+        |_| {
             tracing::warn!("some calls did not end in time and are cut off");
             Ok(())
-        }
-    }
+        },
+        server_ended,
+    )
 }
 
 fn server_ended(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), ServeError> {

@@ -116,9 +116,17 @@ impl Code {
     }
 }
 
-/// A problem document.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+/// A problem, on its way to become a response. Boxed, because every result of a handler has room for one.
+#[derive(Debug)]
 pub(crate) struct Problem {
+    document: Box<ProblemDocument>,
+    seq: Option<u64>,
+}
+
+/// A problem document.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemDocument {
     /// A URI of the kind of problem.
     r#type: String,
     /// The kind of problem, in words.
@@ -144,8 +152,6 @@ pub(crate) struct Problem {
     /// The latest published version.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_version: Option<Version>,
-    #[serde(skip)]
-    seq: Option<u64>,
 }
 
 impl Problem {
@@ -155,7 +161,7 @@ impl Problem {
             .ok()
             .and_then(|word| word.as_str().map(str::to_owned))
             .unwrap_or_default();
-        Self {
+        let document = ProblemDocument {
             r#type: format!("urn:berth:problem:{word}"),
             title,
             status: status.as_u16(),
@@ -166,62 +172,57 @@ impl Problem {
             reason: None,
             expected: None,
             policy_version: None,
+        };
+        Self {
+            document: Box::new(document),
             seq: None,
         }
     }
 
     /// A request whose field `field` is not what the contract says.
     pub(super) fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self {
-            field: Some(field.into()),
-            ..Self::new(Code::InvalidRequest, detail)
-        }
+        let mut problem = Self::new(Code::InvalidRequest, detail);
+        problem.document.field = Some(field.into());
+        problem
     }
 
-    fn with_details_of(self, refusal: &Refusal) -> Self {
+    /// The field that is at fault, if one is named.
+    #[cfg(test)]
+    pub(super) fn field(&self) -> Option<&str> {
+        self.document.field.as_deref()
+    }
+
+    fn refused(refusal: &Refusal, seq: Option<u64>) -> Self {
+        let mut problem = Self {
+            seq,
+            ..Self::new(Code::of(refusal), refusal.to_string())
+        };
+        let document = &mut problem.document;
         match refusal {
-            Refusal::RunExists { fields } => Self {
-                fields: fields.clone(),
-                ..self
-            },
-            Refusal::VersionUnknown => Self {
-                field: Some("version".to_owned()),
-                ..self
-            },
-            Refusal::VersionNotPublished { policy_version, .. } | Refusal::VersionTooStale { policy_version } => Self {
-                policy_version: Some(*policy_version),
-                ..self
-            },
-            Refusal::TrajectoryDiscarded { reason } => Self {
-                reason: Some(reason.clone()),
-                ..self
-            },
-            Refusal::OtherBatch { expected } => Self {
-                expected: Some(expected.0),
-                ..self
-            },
-            Refusal::PublishOutOfOrder { expected, .. } => Self {
-                expected: Some(expected.0),
-                ..self
-            },
+            Refusal::RunExists { fields } => document.fields.clone_from(fields),
+            Refusal::VersionUnknown => document.field = Some("version".to_owned()),
+            Refusal::VersionNotPublished { policy_version, .. } | Refusal::VersionTooStale { policy_version } => {
+                document.policy_version = Some(*policy_version);
+            }
+            Refusal::TrajectoryDiscarded { reason } => document.reason = Some(reason.clone()),
+            Refusal::OtherBatch { expected } => document.expected = Some(expected.0),
+            Refusal::PublishOutOfOrder { expected, .. } => document.expected = Some(expected.0),
             Refusal::UnknownRun
             | Refusal::Fenced
             | Refusal::RequestIdReused
             | Refusal::UnknownTrajectory
             | Refusal::TrajectoryTaken
             | Refusal::UnknownBatch { .. }
-            | Refusal::BatchPruned { .. } => self,
+            | Refusal::BatchPruned { .. } => {}
         }
+        problem
     }
 }
 
 impl From<LedgerError> for Problem {
     fn from(error: LedgerError) -> Self {
         match error {
-            LedgerError::Refused { seq, refusal } => {
-                let problem = Self::new(Code::of(&refusal), refusal.to_string()).with_details_of(&refusal);
-                Self { seq, ..problem }
-            }
+            LedgerError::Refused { seq, refusal } => Self::refused(&refusal, seq),
             LedgerError::NewerLayout { .. } => Self::new(Code::NewerLayout, error.to_string()),
             LedgerError::Store(StoreError::Unreachable(_) | StoreError::Refusing(_)) => {
                 Self::new(Code::DatabaseUnavailable, error.to_string())
@@ -236,9 +237,9 @@ impl From<LedgerError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = self.code.status_and_title().0;
-        let (seq, code) = (self.seq, self.code);
-        let mut response = (status, Json(self)).into_response();
+        let Self { document, seq } = self;
+        let code = document.code;
+        let mut response = (code.status_and_title().0, Json(document)).into_response();
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,

@@ -49,7 +49,11 @@ impl From<Event> for ShownEvent {
                 .filter_map(move |logged| place(&logged.effect))
         };
         let from = event.ids.iter().map(|id| places_of(*id, Effect::from).next()).collect();
-        let to = event.ids.iter().map(|id| places_of(*id, Effect::to).last()).collect();
+        let to = event
+            .ids
+            .iter()
+            .map(|id| places_of(*id, Effect::to).next_back())
+            .collect();
         let versions = event.version.into_iter().collect();
         Self {
             event,

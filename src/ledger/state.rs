@@ -54,6 +54,7 @@ fn map_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<S
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the script's fields")]
 struct TrainerTimes {
     last_call_at_ms: u64,
     waiting_since_at_ms: Option<u64>,

@@ -194,6 +194,9 @@ pub struct Event {
     /// The configuration, of `run_created` and `run_changed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<RunConfig>,
+    /// The cancellations that a `heartbeat` acknowledged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acknowledged: Vec<TrajectoryId>,
     /// The entries that the step was asked to treat, in the order in which it did. Those that moved or were discarded in
     /// consequence stand in `effects` only.
     #[serde(default)]

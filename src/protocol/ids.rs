@@ -88,14 +88,8 @@ pub struct TrajectoryId(pub Uuid);
 
 impl TrajectoryId {
     /// A new id; later ones order after earlier ones.
-    pub fn new() -> Self {
+    pub fn generate() -> Self {
         Self(Uuid::now_v7())
-    }
-}
-
-impl Default for TrajectoryId {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -137,7 +137,7 @@ impl AdmissionQueues {
 }
 
 async fn attempt(ledger: &Ledger, run: &RunName, request: &ReserveRequest) -> (Vec<TrajectoryId>, Answer) {
-    let ids: Vec<_> = (0..request.count).map(|_| TrajectoryId::new()).collect();
+    let ids: Vec<_> = (0..request.count).map(|_| TrajectoryId::generate()).collect();
     let answer = ledger.reserve(run, request, &ids).await;
     (ids, answer)
 }

@@ -100,11 +100,11 @@ impl Twins {
                 }
             }
             Step::OccupyAny(index) => {
-                let id = self.pick(*index, |_| true).unwrap_or_else(TrajectoryId::new);
+                let id = self.pick(*index, |_| true).unwrap_or_else(TrajectoryId::generate);
                 self.occupy(id).await;
             }
             Step::Discard(index, reason) => {
-                let id = self.pick(*index, |_| true).unwrap_or_else(TrajectoryId::new);
+                let id = self.pick(*index, |_| true).unwrap_or_else(TrajectoryId::generate);
                 self.discard(id, reason).await;
             }
             Step::Filter(index) => {
@@ -171,7 +171,7 @@ impl Twins {
 
     async fn reserve(&mut self, worker: usize, lag: i64, count: usize) {
         let version = Version(self.model.policy_version().0.saturating_add_signed(-lag));
-        let ids: Vec<_> = (0..count).map(|_| TrajectoryId::new()).collect();
+        let ids: Vec<_> = (0..count).map(|_| TrajectoryId::generate()).collect();
         let request = ReserveRequest {
             caller: self.caller(worker),
             count,

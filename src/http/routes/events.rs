@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use crate::http::App;
 use crate::http::answer::Answer;
 use crate::http::extract::{Query, RunPath, wait, within};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Code, Problem, ProblemDocument};
 use crate::ledger::events::{EventPage, ShownEvent};
 use crate::ledger::{Ledger, RunName};
 use crate::protocol::TrajectoryId;
@@ -49,9 +49,9 @@ pub(super) struct EventsQuery {
     get, path = "/v1/runs/{run}/events", tag = "looking", params(("run" = String, Path), EventsQuery),
     responses(
         (status = 200, body = EventPage),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 429, body = Problem, description = "`too_many_waiting`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn events(

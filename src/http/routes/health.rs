@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::http::App;
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemDocument};
 
 /// That all is well.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,7 +24,7 @@ pub(super) async fn healthz() -> Json<Healthy> {
 /// Answers well when the database answers.
 #[utoipa::path(
     get, path = "/readyz", tag = "server",
-    responses((status = 200, body = Healthy), (status = 503, body = Problem, description = "`database_unavailable`"))
+    responses((status = 200, body = Healthy), (status = 503, body = ProblemDocument, description = "`database_unavailable`"))
 )]
 pub(super) async fn readyz(State(app): State<App>) -> Result<Json<Healthy>, Problem> {
     app.ledger.ping().await?;

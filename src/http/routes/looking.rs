@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use crate::http::App;
 use crate::http::answer::Answer;
 use crate::http::extract::{Query, RunPath};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemDocument};
 use crate::ledger::looking::Buffers;
 
 /// How closely to look.
@@ -24,7 +24,7 @@ pub(super) struct BuffersQuery {
 /// The open buffers.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/buffers", tag = "looking", params(("run" = String, Path), BuffersQuery),
-    responses((status = 200, body = Buffers), (status = 404, body = Problem, description = "`unknown_run`"))
+    responses((status = 200, body = Buffers), (status = 404, body = ProblemDocument, description = "`unknown_run`"))
 )]
 pub(super) async fn buffers(
     State(app): State<App>,

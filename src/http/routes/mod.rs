@@ -1,4 +1,4 @@
-//! The routes, by resource, and the OpenAPI document that is generated from them.
+//! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
 mod events;
 mod health;
@@ -26,7 +26,7 @@ use super::App;
             header `berth-seq`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
-    components(schemas(super::problem::Problem)),
+    components(schemas(super::problem::ProblemDocument)),
     tags(
         (name = "runs", description = "A run and its configuration"),
         (name = "rollout", description = "What rollout workers call"),
@@ -66,7 +66,7 @@ pub(super) fn all() -> OpenApiRouter<App> {
     documented().route("/openapi.json", get(async || Json(openapi_document())))
 }
 
-/// The OpenAPI document, generated from the handlers. `openapi.json` is a copy of it that a test compares.
+/// The `OpenAPI` document, generated from the handlers. `openapi.json` is a copy of it that a test compares.
 pub fn openapi_document() -> utoipa::openapi::OpenApi {
     documented().into_openapi()
 }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::http::App;
 use crate::http::answer::Answer;
 use crate::http::extract::{Body, RunPath, wait, within};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemDocument};
 use crate::ledger::names::{Caller, Prompt, RequestId, SessionToken, WorkerName};
 use crate::ledger::reserving::{Reservation, ReserveRequest};
 use crate::protocol::Version;
@@ -44,11 +44,11 @@ pub(super) struct NewReservation {
     request_body = NewReservation,
     responses(
         (status = 200, body = Reservation, description = "what was granted; `blocked_by` says why it is fewer than asked for"),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 409, body = Problem,
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 409, body = ProblemDocument,
             description = "`version_too_stale`, `version_not_published`, `request_id_reused`, `fenced`"),
-        (status = 429, body = Problem, description = "`too_many_waiting`")
+        (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn reserve(

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
 use crate::http::extract::{Body, Query, RunPath, within};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
 use crate::ledger::runs::{ConfigChanges, Creation, RunPage, RunStatus};
 use crate::protocol::RunConfig;
@@ -117,8 +117,8 @@ pub(super) struct RunChanges {
     responses(
         (status = 201, body = RunStatus, description = "created"),
         (status = 200, body = RunStatus, description = "it exists with this configuration"),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 409, body = Problem, description = "`run_exists`, with the differing `fields`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 409, body = ProblemDocument, description = "`run_exists`, with the differing `fields`")
     )
 )]
 pub(super) async fn put_run(
@@ -148,7 +148,7 @@ pub(super) async fn put_run(
 /// A run as it stands.
 #[utoipa::path(
     get, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)),
-    responses((status = 200, body = RunStatus), (status = 404, body = Problem, description = "`unknown_run`"))
+    responses((status = 200, body = RunStatus), (status = 404, body = ProblemDocument, description = "`unknown_run`"))
 )]
 pub(super) async fn get_run(State(app): State<App>, RunPath(run): RunPath) -> Result<Answer<RunStatus>, Problem> {
     Ok(app.ledger.run(&run).await?.into())
@@ -159,8 +159,8 @@ pub(super) async fn get_run(State(app): State<App>, RunPath(run): RunPath) -> Re
     patch, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)), request_body = RunChanges,
     responses(
         (status = 200, body = RunStatus),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`")
     )
 )]
 pub(super) async fn patch_run(
@@ -194,7 +194,7 @@ pub(super) async fn patch_run(
 /// Deletes a run. Its name keeps its sequence number and its lineage.
 #[utoipa::path(
     delete, path = "/v1/runs/{run}", tag = "runs", params(("run" = String, Path)),
-    responses((status = 204), (status = 404, body = Problem, description = "`unknown_run`"))
+    responses((status = 204), (status = 404, body = ProblemDocument, description = "`unknown_run`"))
 )]
 pub(super) async fn delete_run(State(app): State<App>, RunPath(run): RunPath) -> Result<Response, Problem> {
     let seen = to_the_end(async move { app.ledger.delete_run(&run).await }).await?;

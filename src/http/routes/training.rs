@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
 use crate::http::extract::{BatchPath, Body, Query, RunPath, wait, within};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
 use crate::ledger::training::{Batch, BatchPage, LatestVersion, NextBatch, Published};
 use crate::protocol::{BufferId, Version};
@@ -31,10 +31,10 @@ pub(super) struct NextBatchRequest {
     request_body = NextBatchRequest,
     responses(
         (status = 200, body = NextBatch),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 409, body = Problem, description = "`other_batch`"),
-        (status = 429, body = Problem, description = "`too_many_waiting`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`other_batch`"),
+        (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn next_batch(
@@ -67,9 +67,9 @@ pub(super) struct NewVersion {
     post, path = "/v1/runs/{run}/versions", tag = "training", params(("run" = String, Path)), request_body = NewVersion,
     responses(
         (status = 200, body = Published),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 409, body = Problem, description = "`publish_out_of_order`, with the version `expected`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`publish_out_of_order`, with the version `expected`")
     )
 )]
 pub(super) async fn publish(
@@ -109,8 +109,8 @@ pub(super) struct LatestQuery {
     get, path = "/v1/runs/{run}/versions/latest", tag = "rollout", params(("run" = String, Path), LatestQuery),
     responses(
         (status = 200, body = LatestVersion),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 429, body = Problem, description = "`too_many_waiting`")
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn latest_version(
@@ -146,7 +146,7 @@ pub(super) struct BatchesQuery {
 /// The batches that are kept, oldest first.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/batches", tag = "looking", params(("run" = String, Path), BatchesQuery),
-    responses((status = 200, body = BatchPage), (status = 404, body = Problem, description = "`unknown_run`"))
+    responses((status = 200, body = BatchPage), (status = 404, body = ProblemDocument, description = "`unknown_run`"))
 )]
 pub(super) async fn list_batches(
     State(app): State<App>,
@@ -176,8 +176,8 @@ pub(super) struct BatchQuery {
     params(("run" = String, Path), ("version" = u64, Path), BatchQuery),
     responses(
         (status = 200, body = Batch),
-        (status = 404, body = Problem, description = "`unknown_batch`, `unknown_run`"),
-        (status = 410, body = Problem, description = "`batch_pruned`")
+        (status = 404, body = ProblemDocument, description = "`unknown_batch`, `unknown_run`"),
+        (status = 410, body = ProblemDocument, description = "`batch_pruned`")
     )
 )]
 pub(super) async fn get_batch(

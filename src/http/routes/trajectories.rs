@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
 use crate::http::extract::{Body, BodyOfMany, Query, RunPath, TrajectoryPath, within};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Code, Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
 use crate::ledger::finishing::{Discarded, Finish, Finished, OccupiedPlace};
 use crate::ledger::looking::{FinishedWhere, TrajectoryPage};
@@ -178,8 +178,8 @@ fn finish(
     params(("run" = String, Path), ("id" = uuid::Uuid, Path)), request_body = NewFinish,
     responses(
         (status = 200, body = OccupiedPlace, description = "where it is, also when the call is repeated"),
-        (status = 404, body = Problem, description = "`unknown_trajectory`, `unknown_run`"),
-        (status = 409, body = Problem, description = "`trajectory_discarded` with its `reason`, `fenced`")
+        (status = 404, body = ProblemDocument, description = "`unknown_trajectory`, `unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`trajectory_discarded` with its `reason`, `fenced`")
     )
 )]
 pub(super) async fn occupy(
@@ -204,9 +204,9 @@ pub(super) async fn occupy(
     post, path = "/v1/runs/{run}/occupy", tag = "rollout", params(("run" = String, Path)), request_body = NewFinishes,
     responses(
         (status = 200, body = OccupyResults),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 409, body = Problem, description = "`fenced`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`fenced`")
     )
 )]
 pub(super) async fn occupy_many(
@@ -257,9 +257,9 @@ pub(super) async fn occupy_many(
     params(("run" = String, Path), ("id" = uuid::Uuid, Path)), request_body = NewDiscard,
     responses(
         (status = 200, body = Discarded, description = "what it was, and which finished ones moved forward"),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_trajectory`, `unknown_run`"),
-        (status = 409, body = Problem, description = "`trajectory_taken`, `fenced`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_trajectory`, `unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`trajectory_taken`, `fenced`")
     )
 )]
 pub(super) async fn discard(
@@ -285,8 +285,8 @@ pub(super) async fn discard(
     params(("run" = String, Path), ("id" = uuid::Uuid, Path)), request_body = NewClaim,
     responses(
         (status = 200, body = Trajectory),
-        (status = 404, body = Problem, description = "`unknown_trajectory`, `unknown_run`"),
-        (status = 409, body = Problem, description = "`trajectory_discarded`, `version_too_stale`, `fenced`")
+        (status = 404, body = ProblemDocument, description = "`unknown_trajectory`, `unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`trajectory_discarded`, `version_too_stale`, `fenced`")
     )
 )]
 pub(super) async fn claim(
@@ -311,7 +311,7 @@ pub(super) async fn claim(
     params(("run" = String, Path), ("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, body = Trajectory),
-        (status = 404, body = Problem, description = "`unknown_trajectory`, `unknown_run`")
+        (status = 404, body = ProblemDocument, description = "`unknown_trajectory`, `unknown_run`")
     )
 )]
 pub(super) async fn get_trajectory(
@@ -343,8 +343,8 @@ pub(super) struct TrajectoriesQuery {
     get, path = "/v1/runs/{run}/trajectories", tag = "looking", params(("run" = String, Path), TrajectoriesQuery),
     responses(
         (status = 200, body = TrajectoryPage),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`")
     )
 )]
 pub(super) async fn list_trajectories(

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::http::App;
 use crate::http::answer::Answer;
 use crate::http::extract::{Body, Query, RunPath, WorkerPath, wait, within};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemDocument};
 use crate::ledger::names::{Caller, SessionToken, WorkerName};
 use crate::ledger::sessions::{Heartbeat, HeartbeatRequest, WorkerPage};
 use crate::protocol::{TrajectoryId, Version};
@@ -44,10 +44,10 @@ fn ids(texts: &[String]) -> Vec<TrajectoryId> {
     params(("run" = String, Path), ("worker" = String, Path)), request_body = NewHeartbeat,
     responses(
         (status = 200, body = Heartbeat),
-        (status = 400, body = Problem, description = "`invalid_request`"),
-        (status = 404, body = Problem, description = "`unknown_run`"),
-        (status = 409, body = Problem, description = "`fenced`"),
-        (status = 429, body = Problem, description = "`too_many_waiting`")
+        (status = 400, body = ProblemDocument, description = "`invalid_request`"),
+        (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 409, body = ProblemDocument, description = "`fenced`"),
+        (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn heartbeat(
@@ -91,7 +91,7 @@ pub(super) struct WorkersQuery {
 /// The workers and their sessions, in the order of their names. One is forgotten a day after its last call.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/workers", tag = "looking", params(("run" = String, Path), WorkersQuery),
-    responses((status = 200, body = WorkerPage), (status = 404, body = Problem, description = "`unknown_run`"))
+    responses((status = 200, body = WorkerPage), (status = 404, body = ProblemDocument, description = "`unknown_run`"))
 )]
 pub(super) async fn list_workers(
     State(app): State<App>,

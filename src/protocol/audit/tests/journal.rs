@@ -98,6 +98,7 @@ impl Journal {
             version: None,
             late: false,
             config: None,
+            acknowledged: Vec::new(),
             ids: Vec::new(),
             effects: effects.iter().map(logged).collect(),
         });

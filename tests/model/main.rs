@@ -1,0 +1,122 @@
+//! Random operation sequences on the model: every invariant of the protocol after every step, and what an audit of their
+//! logs finds.
+//!
+//! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
+
+mod log;
+mod run;
+
+use berth::protocol::audit::Auditor;
+use berth::protocol::{Event, RunConfig};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::TestRunner;
+
+use log::{damage, suffer};
+use run::{Run, Step};
+
+/// On average.
+const STEPS_A_SEQUENCE: usize = 100;
+
+/// How many tests share the steps.
+const TESTS: usize = 3;
+
+fn step() -> impl Strategy<Value = Step> {
+    let reason = prop::sample::select(vec!["lease_expired", "abandoned", "failed"]);
+    let limit = prop::option::weighted(0.7, 1..12_u64);
+    prop_oneof![
+        6 => (0..5_u64, 1..6_usize).prop_map(|(lag, count)| Step::Reserve { lag, count }),
+        10 => any::<Index>().prop_map(Step::Occupy),
+        2 => any::<Index>().prop_map(Step::LateOccupy),
+        2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::DiscardReserved(index, reason)),
+        2 => any::<Index>().prop_map(Step::DiscardOccupied),
+        4 => Just(Step::Take),
+        3 => Just(Step::Publish),
+        1 => limit.prop_map(Step::Limit),
+    ]
+}
+
+fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
+    let spare = if oversampling { 1..4_u32 } else { 0..1 };
+    let limit = prop::option::weighted(0.3, 1..12_u64);
+    (1..5_u32, spare, 0..5_u64, limit).prop_map(|(batch_size, spare, max_staleness, limit)| RunConfig {
+        batch_size,
+        max_staleness,
+        slots_per_buffer: batch_size + spare,
+        max_concurrency: limit,
+        lease_ms: 30_000,
+        keep_batches: 2,
+        initial_version: 3,
+    })
+}
+
+fn steps() -> usize {
+    let steps = std::env::var("BERTH_RANDOM_STEPS").ok();
+    steps.map_or(10_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
+}
+
+fn sequence() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..2 * STEPS_A_SEQUENCE)
+}
+
+/// Tries the check on so many random values that the test has its share of the steps.
+fn try_random<S: Strategy>(values: &S, check: impl Fn(S::Value)) {
+    let cases = (steps() / TESTS).div_ceil(STEPS_A_SEQUENCE);
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: u32::try_from(cases).expect("a number of sequences"),
+        failure_persistence: None,
+        max_shrink_iters: 10_000,
+        ..ProptestConfig::default()
+    });
+    let result = runner.run(values, |value| {
+        check(value);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+/// Runs the steps, and returns the log.
+fn run(config: RunConfig, steps: &[Step]) -> Vec<Event> {
+    let mut run = Run::new(config);
+    for step in steps {
+        run.step(step);
+    }
+    run.log()
+}
+
+fn audit(events: &[Event]) -> Auditor {
+    let mut auditor = Auditor::new();
+    for event in events {
+        auditor.apply(event);
+    }
+    auditor
+}
+
+#[test]
+fn every_invariant_holds_after_every_step_of_a_random_run() {
+    try_random(&(config(false), sequence()), |(config, steps)| {
+        let log = run(config, &steps);
+        assert_eq!(audit(&log).violations(), []);
+    });
+}
+
+#[test]
+fn every_invariant_holds_after_every_step_of_a_random_run_with_oversampling() {
+    try_random(&(config(true), sequence()), |(config, steps)| {
+        let log = run(config, &steps);
+        assert_eq!(audit(&log).violations(), []);
+    });
+}
+
+#[test]
+fn a_damaged_log_is_found_out_and_never_ends_in_a_panic() {
+    let runs = (any::<bool>().prop_flat_map(config), sequence(), damage());
+    try_random(&runs, |(config, steps, damage)| {
+        let mut log = run(config, &steps);
+        if suffer(&mut log, &damage) {
+            assert_ne!(audit(&log).violations(), []);
+        }
+    });
+}
