@@ -84,6 +84,9 @@ local function open_session(worker, token, predecessor_token)
     redis.call('ZADD', LEASES, 0, predecessor)
     redis.call('ZADD', FORGET, state.clock + DAY_MS, 'session:' .. predecessor)
     session.predecessor = predecessor
+    -- Calls of the old session that wait are refused now.
+    wake('admission')
+    wake_worker(worker)
   end
   redis.call('ZADD', WORKERS, 0, session_name)
   redis.call('ZADD', FORGET, state.clock + DAY_MS, 'session:' .. session_name)
