@@ -7,34 +7,34 @@
 --
 -- Safe to send twice: the holder is the same afterwards.
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
 
-local stopped = open() or enter()
+local stopped = run.open() or sessions.enter()
 if stopped then
   return stopped
 end
 
 local id = args.id
-local entry = load_entry(id)
+local entry = entries.load(id)
 if not entry then
-  return refuse('unknown_trajectory')
+  return sessions.refuse('unknown_trajectory')
 end
 if entry.state == 'discarded' then
-  return refuse('trajectory_discarded', { reason = entry.reason })
+  return sessions.refuse('trajectory_discarded', { reason = entry.reason })
 end
-if entry.state == 'occupied' or holder_of(entry) == session_name then
-  return finish({ outcome = 'claimed' })
+if entry.state == 'occupied' or entries.holder_of(entry) == sessions.caller_key then
+  return run.finish({ outcome = 'claimed' })
 end
-if session.version and session.version < entry.version then
-  return refuse('version_too_stale', { policy_version = state.policy_version })
+if sessions.caller.version and sessions.caller.version < entry.version then
+  return sessions.refuse('version_too_stale', { policy_version = run.state.policy_version })
 end
 
-redis.call('ZREM', HELD, session_member(holder_of(entry), id))
-redis.call('ZADD', HELD, 0, session_member(session_name, id))
-entry.worker, entry.session = args.worker, string.sub(session_name, #args.worker + 2)
-entry.granted_at = state.clock -- a claim is a grant: `holding` may lack it for one lease
-save_entry(id, entry)
-record({ type = 'claim', worker = entry.worker, session = entry.session, ids = { id }, effects = {} })
-return finish({ outcome = 'claimed' })
+redis.call('ZREM', keys.held, sessions.member(entries.holder_of(entry), id))
+redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
+entry.worker, entry.session = args.worker, sessions.caller_token
+entry.granted_at = run.state.clock -- a claim is a grant: `holding` may lack it for one lease
+entries.save(id, entry)
+run.record({ type = 'claim', worker = entry.worker, session = entry.session, ids = { id }, effects = {} })
+return run.finish({ outcome = 'claimed' })

@@ -8,16 +8,16 @@
 -- Safe to send twice: the second changes nothing.
 --@include run
 
-local stopped = open()
+local stopped = run.open()
 if stopped then
   return stopped
 end
-advance_clock()
+run.advance_clock()
 
 local differs = false
 local function change(field, value)
-  differs = differs or config[field] ~= value
-  config[field] = value
+  differs = differs or run.config[field] ~= value
+  run.config[field] = value
 end
 for field, value in pairs(args.changes) do
   change(field, value)
@@ -26,9 +26,9 @@ for _, field in ipairs(args.cleared) do
   change(field, nil)
 end
 if differs then
-  state.oldest_kept = math.max(state.oldest_kept, state.next_buffer - config.keep_batches)
-  redis.call('HSET', RUN, 'config', cmsgpack.pack(config))
-  record({ type = 'run_changed', config = config, ids = {}, effects = {} })
-  wake('admission')
+  run.state.oldest_kept = math.max(run.state.oldest_kept, run.state.next_buffer - run.config.keep_batches)
+  redis.call('HSET', keys.run, 'config', cmsgpack.pack(run.config))
+  run.record({ type = 'run_changed', config = run.config, ids = {}, effects = {} })
+  run.wake('admission')
 end
-return finish({ outcome = 'configured', config = config })
+return run.finish({ outcome = 'configured', config = run.config })

@@ -9,35 +9,35 @@
 -- Safe to send twice: the second finds the run.
 --@include run
 
-local stopped = open()
+local stopped = run.open()
 if stopped then
   return stopped
 end
-if state then
-  return answer({ outcome = 'exists', config = config })
+if run.state then
+  return run.answer({ outcome = 'exists', config = run.config })
 end
 
-config = args.config
-local first = config.initial_version
-state = {
+run.config = args.config
+local first = run.config.initial_version
+run.state = {
   policy_version = first,
   next_buffer = first,
-  lineage = tombstone and tombstone.lineage + 1 or 0,
-  epoch = tombstone and tombstone.epoch or 0,
-  seq = tombstone and tombstone.seq or 0,
-  clock = tombstone and tombstone.clock or 0,
-  time = now_ms,
-  created_at_ms = now_ms,
+  lineage = run.tombstone and run.tombstone.lineage + 1 or 0,
+  epoch = run.tombstone and run.tombstone.epoch or 0,
+  seq = run.tombstone and run.tombstone.seq or 0,
+  clock = run.tombstone and run.tombstone.clock or 0,
+  time = run.now_ms,
+  created_at_ms = run.now_ms,
   buffers = {},
   oldest_kept = first,
   pruned = { buffer = first, slot = 0 },
   totals = { reserved = 0, occupied = 0, trained = 0, late = 0, discarded = {} },
 }
-for index = 1, config.max_staleness + 1 do
-  state.buffers[index] = { 0, 0 }
+for index = 1, run.config.max_staleness + 1 do
+  run.state.buffers[index] = { 0, 0 }
 end
-redis.call('HDEL', RUN, 'tombstone')
-redis.call('HSET', RUN, 'config', cmsgpack.pack(config))
-redis.call('HSET', VERSIONS, first, cmsgpack.pack({ published_at_ms = now_ms }))
-record({ type = 'run_created', config = config, ids = {}, effects = {} })
-return finish({ outcome = 'created', config = config })
+redis.call('HDEL', keys.run, 'tombstone')
+redis.call('HSET', keys.run, 'config', cmsgpack.pack(run.config))
+redis.call('HSET', keys.versions, first, cmsgpack.pack({ published_at_ms = run.now_ms }))
+run.record({ type = 'run_created', config = run.config, ids = {}, effects = {} })
+return run.finish({ outcome = 'created', config = run.config })

@@ -7,24 +7,26 @@
 -- Safe to send twice: a run that is deleted already stays so.
 --@include run
 
-local stopped = open()
-if stopped and not tombstone then
+local stopped = run.open()
+if stopped and not run.tombstone then
   return stopped
 end
-if tombstone then
-  return answer({ outcome = 'deleted' })
+if run.tombstone then
+  return run.answer({ outcome = 'deleted' })
 end
-advance_clock()
+run.advance_clock()
 
-tombstone = { seq = state.seq + 1, epoch = state.epoch, lineage = state.lineage, clock = state.clock, mark = args.mark }
-redis.call('HDEL', RUN, 'config', 'state')
-redis.call('HSET', RUN, 'tombstone', cmsgpack.pack(tombstone))
+local state = run.state
+run.tombstone =
+  { seq = state.seq + 1, epoch = state.epoch, lineage = state.lineage, clock = state.clock, mark = args.mark }
+redis.call('HDEL', keys.run, 'config', 'state')
+redis.call('HSET', keys.run, 'tombstone', cmsgpack.pack(run.tombstone))
 for index = 2, #KEYS do
   redis.call('UNLINK', KEYS[index])
 end
-state = nil
+run.state = nil
 for _, topic in ipairs({ 'admission', 'batch', 'version', 'events', 'cancelled' }) do
-  wake(topic)
+  run.wake(topic)
 end
-publish_wakes()
-return answer({ outcome = 'deleted' })
+run.publish_wakes()
+return run.answer({ outcome = 'deleted' })

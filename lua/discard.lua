@@ -8,45 +8,47 @@
 --
 -- Safe to send twice: an entry that is discarded already stays so, whatever the reason was.
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
+--@include moves
+--@include discarding
 
-local stopped = open() or enter()
+local stopped = run.open() or sessions.enter()
 if stopped then
   return stopped
 end
 
 local id = args.id
-local entry = load_entry(id)
+local entry = entries.load(id)
 if not entry then
-  return refuse('unknown_trajectory')
+  return sessions.refuse('unknown_trajectory')
 end
 if entry.state == 'discarded' then
-  return finish({ outcome = 'discarded', discarded_from = entry.discarded_from, promoted = {} })
+  return run.finish({ outcome = 'discarded', discarded_from = entry.discarded_from, promoted = {} })
 end
-if entry.state == 'occupied' and entry.buffer < state.next_buffer then
-  return refuse('trajectory_taken')
+if entry.state == 'occupied' and entry.buffer < run.state.next_buffer then
+  return sessions.refuse('trajectory_taken')
 end
 
 local discarded_from = entry.state
 entry.note = args.note
-discard_entry(id, entry, args.reason, session_name)
-wake_for_tables()
+entries.discard(id, entry, args.reason, sessions.caller_key)
+tables.wake()
 
 local promoted = {}
-for _, effect in ipairs(effects) do
+for _, effect in ipairs(tables.effects) do
   if effect.effect == 'promoted' then
     promoted[#promoted + 1] = { id = effect.id, from = effect.from.buffer, to = effect.to.buffer }
   end
 end
-record({
+run.record({
   type = 'discard',
   worker = args.worker or entry.worker,
-  session = session_name and string.sub(session_name, #args.worker + 2) or entry.session,
+  session = sessions.caller_key and sessions.caller_token or entry.session,
   reason = args.reason,
   note = args.note,
   ids = { id },
-  effects = take_effects(),
+  effects = tables.take_effects(),
 })
-return finish({ outcome = 'discarded', discarded_from = discarded_from, promoted = promoted })
+return run.finish({ outcome = 'discarded', discarded_from = discarded_from, promoted = promoted })

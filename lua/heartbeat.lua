@@ -9,28 +9,30 @@
 --
 -- Safe to send twice: the second finds nothing left to do.
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
+--@include moves
+--@include discarding
 
 local PAGE = 200
 local MOST_TOLD = 1000
 
-local stopped = open() or enter()
+local stopped = run.open() or sessions.enter()
 if stopped then
   return stopped
 end
 
 local said
-if args.version and args.version <= state.policy_version and args.version ~= session.version then
+if args.version and args.version <= run.state.policy_version and args.version ~= sessions.caller.version then
   said = args.version
-  session.version = said
-  save_session()
+  sessions.caller.version = said
+  sessions.save()
 end
 
 local acknowledged = {}
 for _, id in ipairs(args.acknowledged or {}) do
-  if redis.call('ZREM', CANCELLED, session_member(session_name, id)) == 1 then
+  if redis.call('ZREM', keys.cancelled, sessions.member(sessions.caller_key, id)) == 1 then
     acknowledged[#acknowledged + 1] = id
   end
 end
@@ -41,43 +43,44 @@ if args.holding then
   for _, id in ipairs(args.holding) do
     listed[id] = true
   end
-  local low, high = session_range(session_name)
+  local low, high = sessions.range(sessions.caller_key)
   if args.holding_after then
-    low = '(' .. session_member(session_name, args.holding_after)
+    low = '(' .. sessions.member(sessions.caller_key, args.holding_after)
   end
   local missing = {}
-  local page = redis.call('ZRANGE', HELD, low, high, 'BYLEX', 'LIMIT', 0, PAGE)
+  local page = redis.call('ZRANGE', keys.held, low, high, 'BYLEX', 'LIMIT', 0, PAGE)
   for index, member in ipairs(page) do
-    local id = string.sub(member, #session_name + 2)
-    if not listed[id] and load_entry(id).granted_at + config.lease_ms < state.clock then
+    local id = string.sub(member, #sessions.caller_key + 2)
+    if not listed[id] and entries.load(id).granted_at + run.config.lease_ms < run.state.clock then
       missing[#missing + 1] = id
     end
-    if #missing == STEP or index == PAGE then
+    if #missing == sessions.STEP or index == PAGE then
       holding_next = id
       break
     end
   end
-  abandoned = discard_all(missing, 'abandoned')
+  abandoned = sessions.discard_all(missing, 'abandoned')
 end
 
 if said or #acknowledged > 0 or #abandoned > 0 then
-  record({
+  run.record({
     type = 'heartbeat',
     worker = args.worker,
-    session = string.sub(session_name, #args.worker + 2),
+    session = sessions.caller_token,
     version = said,
     reason = #abandoned > 0 and 'abandoned' or nil,
     ids = abandoned,
-    effects = take_effects(),
+    effects = tables.take_effects(),
     acknowledged = acknowledged,
   })
 end
 
 local cancelled = {}
-local low, high = session_range(session_name)
-for index, member in ipairs(redis.call('ZRANGE', CANCELLED, low, high, 'BYLEX', 'LIMIT', 0, MOST_TOLD)) do
-  local id = string.sub(member, #session_name + 2)
-  local entry = load_entry(id)
+local low, high = sessions.range(sessions.caller_key)
+for index, member in ipairs(redis.call('ZRANGE', keys.cancelled, low, high, 'BYLEX', 'LIMIT', 0, MOST_TOLD)) do
+  local id = string.sub(member, #sessions.caller_key + 2)
+  local entry = entries.load(id)
   cancelled[index] = { id = id, reason = entry and entry.reason or 'abandoned' }
 end
-return finish(with_run({ cancelled = cancelled, known_version = session.version, holding_next = holding_next }))
+local version = sessions.caller.version
+return run.finish(sessions.with_run({ cancelled = cancelled, known_version = version, holding_next = holding_next }))

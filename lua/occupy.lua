@@ -1,47 +1,92 @@
 #!lua
 -- Occupy: finishes entries, one after another, each a step of its own.
 --
--- args     worker?, session?, items: 1 to 25 of { id, finish { reward?, tokens?, payload?, meta? } }
+-- args     worker?, session?, items: 1 to 20 of { id, finish { reward?, tokens?, payload?, meta? } }
 -- body     results, one for each item: { id, state, buffer, slot, buffer_state, late } or { id, code, reason? } with the
 --          codes unknown_trajectory and trajectory_discarded
 -- event    occupy, for each entry that this call finished; `late` if it had been discarded (Late occupy)
 --
 -- Safe to send twice: an entry that is occupied already only shows where it is.
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
+--@include moves
+--@include discarding
 
-local stopped = open() or enter()
+local stopped = run.open(function()
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches' }
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget' })
+end) or sessions.enter()
 if stopped then
   return stopped
+end
+
+local LATE_REASONS = { lease_expired = true, abandoned = true }
+
+-- Occupy, 2 and 3: the buffer that the entry finishes in once the cascade has ended at `gap`. With S > B every legal buffer
+-- may be full; then the front-most reservation of the earliest that is not ready makes room.
+local function make_room(version, gap)
+  local full
+  for buffer = tables.first_buffer(), math.min(version + tables.ETA, tables.last_buffer()) do
+    if not tables.is_ready(buffer) then
+      if tables.has_empty_slot(buffer) then
+        return buffer
+      end
+      full = full or buffer
+    end
+  end
+  local displaced = tables.reserved_at(full * tables.S + tables.counts(full)[1])
+  if tables.buffer_of(gap) <= displaced.version + tables.ETA then
+    tables.move_reserved(displaced, gap)
+  else
+    entries.drop_reserved(displaced.id, entries.load(displaced.id), 'surplus')
+  end
+  return full
+end
+
+-- Occupy of an entry that is reserved.
+local function finish(id, entry)
+  local from = tables.reserved_position(id, entry.version)
+  tables.leave_reserved(id, entry.version, from)
+  local buffer = make_room(entry.version, tables.cascade(from))
+  entry.state, entry.occupied_at_ms = 'occupied', run.now_ms
+  local to = tables.put_occupied(id, entry, buffer)
+  tables.effects[#tables.effects + 1] = { effect = 'occupied', id = id, from = tables.place(from), to = to }
+  run.state.totals.occupied = run.state.totals.occupied + 1
+  entries.discard_surplus()
+end
+
+-- Whether the discarded entry may still be finished, and in which slot (Late occupy).
+local function late_position(entry)
+  return LATE_REASONS[entry.reason] and tables.admission_position(entry.version)
 end
 
 local function current_place(id, entry)
   return {
     id = id,
-    state = entry.buffer < state.next_buffer and 'taken' or 'occupied',
+    state = entry.buffer < run.state.next_buffer and 'taken' or 'occupied',
     buffer = entry.buffer,
     slot = entry.slot,
-    buffer_state = buffer_state(entry.buffer),
+    buffer_state = tables.buffer_state(entry.buffer),
     late = entry.late or false,
   }
 end
 
 local function record_occupy(id, entry)
-  record({
+  run.record({
     type = 'occupy',
     worker = args.worker or entry.worker,
-    session = args.worker and string.sub(session_name, #args.worker + 2) or entry.session,
+    session = args.worker and sessions.caller_token or entry.session,
     late = entry.late,
     ids = { id },
-    effects = take_effects(),
+    effects = tables.take_effects(),
   })
 end
 
 local function occupy(item)
   local id = item.id
-  local entry = load_entry(id)
+  local entry = entries.load(id)
   if not entry then
     return { id = id, code = 'unknown_trajectory' }
   end
@@ -53,20 +98,20 @@ local function occupy(item)
     if not position then
       return { id = id, code = 'trajectory_discarded', reason = entry.reason }
     end
-    admit(id, entry, position)
+    entries.admit(id, entry, position)
     entry.late, entry.reason, entry.discarded_from = true, nil, nil
-    state.totals.late = state.totals.late + 1
-    redis.call('ZREM', CANCELLED, session_member(holder_of(entry), id))
-    redis.call('ZREM', FORGET, 'entry:' .. id)
+    run.state.totals.late = run.state.totals.late + 1
+    redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
+    redis.call('ZREM', keys.forget, 'entry:' .. id)
   else
-    redis.call('ZREM', HELD, session_member(holder_of(entry), id))
+    redis.call('ZREM', keys.held, sessions.member(entries.holder_of(entry), id))
   end
   for field, value in pairs(item.finish) do
     entry[field] = value
   end
-  finish_entry(id, entry)
-  if session then
-    session.finished = session.finished + 1
+  finish(id, entry)
+  if sessions.caller then
+    sessions.caller.finished = sessions.caller.finished + 1
   end
   record_occupy(id, entry)
   return current_place(id, entry)
@@ -76,8 +121,8 @@ local results = {}
 for index, item in ipairs(args.items) do
   results[index] = occupy(item)
 end
-if session then
-  save_session()
+if sessions.caller then
+  sessions.save()
 end
-wake_for_tables()
-return finish({ results = results })
+tables.wake()
+return run.finish({ results = results })

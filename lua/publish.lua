@@ -9,50 +9,49 @@
 --
 -- Safe to send twice: the second finds the version published.
 --@include run
---@include tables
---@include entries
 --@include sessions
+--@include tables
 
-local stopped = open() or enter()
+local stopped = run.open() or sessions.enter()
 if stopped then
   return stopped
 end
 
 local version = args.version
-local taken = state.next_buffer > state.policy_version
+local taken = run.state.next_buffer > run.state.policy_version
 
 local function published()
-  return finish({
+  return run.finish({
     outcome = 'published',
-    policy_version = state.policy_version,
-    trainer_version = state.policy_version,
-    lineage = state.lineage,
+    policy_version = run.state.policy_version,
+    trainer_version = run.state.policy_version,
+    lineage = run.state.lineage,
   })
 end
 
-if version <= state.policy_version then
-  local packed = redis.call('HGET', VERSIONS, version)
+if version <= run.state.policy_version then
+  local packed = redis.call('HGET', keys.versions, version)
   local known = packed and cmsgpack.unpack(packed)
   if known and not known.weights and args.weights then
     known.weights = args.weights
-    redis.call('HSET', VERSIONS, version, cmsgpack.pack(known))
-    record({ type = 'publish', version = version, ids = {}, effects = {} })
-    wake('version')
+    redis.call('HSET', keys.versions, version, cmsgpack.pack(known))
+    run.record({ type = 'publish', version = version, ids = {}, effects = {} })
+    run.wake('version')
   end
   return published()
 end
-if version ~= state.policy_version + 1 or not taken then
-  return refuse('publish_out_of_order', { expected = state.policy_version + 1, taken = taken })
+if version ~= run.state.policy_version + 1 or not taken then
+  return sessions.refuse('publish_out_of_order', { expected = run.state.policy_version + 1, taken = taken })
 end
 
-state.policy_version = version
-state.buffers[#state.buffers + 1] = { 0, 0 }
-state.trainer = state.trainer or {}
-state.trainer.training_since_at_ms = nil
-state.trainer.last_call, state.trainer.last_call_at_ms = state.clock, now_ms
-redis.call('HSET', VERSIONS, version, cmsgpack.pack({ weights = args.weights, published_at_ms = now_ms }))
-record({ type = 'publish', version = version, ids = {}, effects = {} })
-wake('version')
-wake('admission')
-wake_for_tables()
+run.state.policy_version = version
+run.state.buffers[#run.state.buffers + 1] = { 0, 0 }
+run.state.trainer = run.state.trainer or {}
+run.state.trainer.training_since_at_ms = nil
+run.state.trainer.last_call, run.state.trainer.last_call_at_ms = run.state.clock, run.now_ms
+redis.call('HSET', keys.versions, version, cmsgpack.pack({ weights = args.weights, published_at_ms = run.now_ms }))
+run.record({ type = 'publish', version = version, ids = {}, effects = {} })
+run.wake('version')
+run.wake('admission')
+tables.wake()
 return published()

@@ -9,51 +9,59 @@
 --
 -- Safe to send twice: it does what is due, and then nothing is.
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
+--@include moves
+--@include discarding
 
 local FORGET_STEP = 50
 local LOOK_AGAIN_MS = 60000
 
-local stopped = open()
+local stopped = run.open()
 if stopped then
   return stopped
 end
-advance_clock()
-open_tables()
+run.advance_clock()
+tables.open()
 
 local function renew_waiting()
   for _, waiting in ipairs(args.waiting) do
-    local current = current_token(waiting.worker)
+    local current = sessions.current_token(waiting.worker)
     local token = waiting.session or current
     if token and token == current then
-      redis.call('ZADD', LEASES, 'GT', state.clock + config.lease_ms, session_key(waiting.worker, token))
+      redis.call('ZADD', keys.leases, run.state.clock, sessions.key_of(waiting.worker, token))
     end
   end
 end
 
 local function expire_one_session()
-  local key = redis.call('ZRANGE', LEASES, '-inf', string.format('%d', state.clock), 'BYSCORE', 'LIMIT', 0, 1)[1]
+  local last_call = string.format('%d', run.state.clock - run.config.lease_ms)
+  local key = redis.call('ZRANGE', keys.leases, '-inf', last_call, 'BYSCORE', 'LIMIT', 0, 1)[1]
   if not key then
     return false
   end
   local worker, token = string.match(key, '^(%Z+)%z(%Z*)$')
-  local lapsed = load_session(key)
-  local reason = lapsed and lapsed.ended and 'worker_restarted' or 'lease_expired'
-  local ids = held_by(key, STEP)
-  if #ids < STEP then
-    redis.call('ZREM', LEASES, key)
+  local lapsed = sessions.load(key)
+  local reason = lapsed.ended and 'worker_restarted' or 'lease_expired'
+  local ids = sessions.held_by(key, sessions.STEP)
+  if #ids < sessions.STEP then
+    if not lapsed.ended then
+      local _, heartbeat_at_ms = sessions.lease(key, lapsed)
+      lapsed.heartbeat_at_ms = heartbeat_at_ms
+      sessions.save_as(key, lapsed)
+    end
+    redis.call('ZREM', keys.leases, key)
   end
   if #ids > 0 then
-    local discarded = discard_all(ids, reason)
-    record({
+    local discarded = sessions.discard_all(ids, reason)
+    run.record({
       type = 'expire',
       worker = worker,
       session = token,
       reason = reason,
       ids = discarded,
-      effects = take_effects(),
+      effects = tables.take_effects(),
     })
   end
   return true
@@ -64,61 +72,63 @@ local forget_by_kind = {}
 
 -- A discarded entry is remembered until its deadline has passed, too.
 function forget_by_kind.entry(id)
-  local entry = load_entry(id)
-  if entry.version + ETA >= state.next_buffer then
-    return state.clock + LOOK_AGAIN_MS
+  local entry = entries.load(id)
+  if entry.version + tables.ETA >= run.state.next_buffer then
+    return run.state.clock + LOOK_AGAIN_MS
   end
-  redis.call('HDEL', ENTRIES, id)
-  redis.call('ZREM', CANCELLED, session_member(holder_of(entry), id))
+  redis.call('HDEL', keys.entries, id)
+  redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
 end
 
 -- A request is remembered while any of its grants is reserved, too. An entry that is not reserved never is again, so the
 -- grants are looked through once, FORGET_STEP in a step.
 function forget_by_kind.request(key)
-  local known = cmsgpack.unpack(redis.call('HGET', REQUESTS, key))
+  local known = cmsgpack.unpack(redis.call('HGET', keys.requests, key))
   local index, looked_at = 0, 0
   for step = 0, known.steps - 1 do
-    for _, one in ipairs(cmsgpack.unpack(redis.call('HGET', REQUESTS, key .. '\0' .. step)).granted) do
+    for _, one in ipairs(cmsgpack.unpack(redis.call('HGET', keys.requests, key .. '\0' .. step)).granted) do
       index = index + 1
       if index > known.checked then
-        local entry = load_entry(one.id)
+        local entry = entries.load(one.id)
         local is_reserved = entry and entry.state == 'reserved'
         if is_reserved or looked_at == FORGET_STEP then
-          redis.call('HSET', REQUESTS, key, cmsgpack.pack(known))
-          return is_reserved and state.clock + LOOK_AGAIN_MS or state.clock
+          redis.call('HSET', keys.requests, key, cmsgpack.pack(known))
+          return is_reserved and run.state.clock + LOOK_AGAIN_MS or run.state.clock
         end
         known.checked, looked_at = index, looked_at + 1
       end
     end
   end
   for step = 0, known.steps - 1 do
-    redis.call('HDEL', REQUESTS, key .. '\0' .. step)
+    redis.call('HDEL', keys.requests, key .. '\0' .. step)
   end
-  redis.call('HDEL', REQUESTS, key)
+  redis.call('HDEL', keys.requests, key)
 end
 
 -- A session is forgotten a day after it ended, or after its last call.
 function forget_by_kind.session(key)
-  local known = load_session(key)
-  if not known.ended and (now_ms - known.heartbeat_at_ms < DAY_MS or redis.call('ZSCORE', LEASES, key)) then
-    return state.clock + DAY_MS / 24
+  local known = sessions.load(key)
+  local _, heartbeat_at_ms = sessions.lease(key, known)
+  if not known.ended and run.now_ms - heartbeat_at_ms < sessions.DAY_MS then
+    return run.state.clock + sessions.DAY_MS / 24
   end
-  if #held_by(key, 1) > 0 then
-    return state.clock + LOOK_AGAIN_MS
+  if #sessions.held_by(key, 1) > 0 then
+    return run.state.clock + LOOK_AGAIN_MS
   end
-  redis.call('HDEL', SESSIONS, key)
-  redis.call('ZREM', WORKERS, key)
+  redis.call('HDEL', keys.sessions, key)
+  redis.call('ZREM', keys.workers, key)
 end
 
 local function forget_what_is_due()
-  local due = redis.call('ZRANGE', FORGET, '-inf', string.format('%d', state.clock), 'BYSCORE', 'LIMIT', 0, FORGET_STEP)
+  local clock = string.format('%d', run.state.clock)
+  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, FORGET_STEP)
   for _, member in ipairs(due) do
     local kind, name = string.match(member, '^(%a+):(.*)$')
     local again_at = forget_by_kind[kind](name)
     if again_at then
-      redis.call('ZADD', FORGET, again_at, member)
+      redis.call('ZADD', keys.forget, again_at, member)
     else
-      redis.call('ZREM', FORGET, member)
+      redis.call('ZREM', keys.forget, member)
     end
   end
   return #due > 0
@@ -126,33 +136,33 @@ end
 
 -- Forgets the entries of the oldest batch that is no longer kept, in slot order.
 local function prune_batch()
-  local buffer, slot = state.pruned.buffer, state.pruned.slot
-  if buffer >= state.oldest_kept then
+  local buffer, slot = run.state.pruned.buffer, run.state.pruned.slot
+  if buffer >= run.state.oldest_kept then
     return false
   end
-  local last = math.min(slot + FORGET_STEP, B) - 1
+  local last = math.min(slot + FORGET_STEP, tables.B) - 1
   local pruned = {}
   for each = slot, last do
-    local field = occupied_field(buffer, each)
-    local id = redis.call('HGET', OCCUPIED, field)
-    pruned[#pruned + 1] = { effect = 'pruned', id = id, payload = load_entry(id).payload }
-    redis.call('HDEL', OCCUPIED, field)
-    redis.call('HDEL', ENTRIES, id)
+    local field = tables.occupied_field(buffer, each)
+    local id = redis.call('HGET', keys.occupied, field)
+    pruned[#pruned + 1] = { effect = 'pruned', id = id, payload = entries.load(id).payload }
+    redis.call('HDEL', keys.occupied, field)
+    redis.call('HDEL', keys.entries, id)
   end
-  if last == B - 1 then
-    redis.call('HDEL', BATCHES, buffer)
-    for version = math.max(buffer - ETA, 0), buffer do
-      redis.call('HDEL', BATCHES, string.format('%d/%d', buffer, version))
+  if last == tables.B - 1 then
+    redis.call('HDEL', keys.batches, buffer)
+    for version = math.max(buffer - tables.ETA, 0), buffer do
+      redis.call('HDEL', keys.batches, string.format('%d/%d', buffer, version))
     end
-    redis.call('HDEL', VERSIONS, buffer)
-    state.pruned = { buffer = buffer + 1, slot = 0 }
+    redis.call('HDEL', keys.versions, buffer)
+    run.state.pruned = { buffer = buffer + 1, slot = 0 }
   else
-    state.pruned.slot = last + 1
+    run.state.pruned.slot = last + 1
   end
-  record({ type = 'prune', version = buffer, ids = {}, effects = pruned })
+  run.record({ type = 'prune', version = buffer, ids = {}, effects = pruned })
   return true
 end
 
 renew_waiting()
 local more = expire_one_session() or prune_batch() or forget_what_is_due()
-return finish({ more = more, leases = redis.call('ZCARD', LEASES) })
+return run.finish({ more = more, leases = redis.call('ZCARD', keys.leases) })

@@ -10,57 +10,59 @@
 --
 -- Safe to send twice: until the next version is published, the same batch is taken again.
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
+--@include moves
+--@include discarding
 
-local stopped = open() or enter()
+local stopped = run.open() or sessions.enter()
 if stopped then
   return stopped
 end
 
 local MINUTE_MS = 60000
 
-local busy = state.next_buffer > state.policy_version
-if args.version and args.version ~= state.policy_version then
-  return refuse('other_batch', { expected = state.policy_version })
+local busy = run.state.next_buffer > run.state.policy_version
+if args.version and args.version ~= run.state.policy_version then
+  return sessions.refuse('other_batch', { expected = run.state.policy_version })
 end
 
 -- The trainer waits from its first call that found nothing until one is answered, or until none called for a minute.
-local trainer = state.trainer or {}
-state.trainer = trainer
-if trainer.waiting_since and state.clock - trainer.last_call > MINUTE_MS then
+local trainer = run.state.trainer or {}
+run.state.trainer = trainer
+if trainer.waiting_since and run.state.clock - trainer.last_call > MINUTE_MS then
   trainer.waiting_since, trainer.waiting_since_at_ms = nil, nil
 end
-trainer.last_call, trainer.last_call_at_ms = state.clock, now_ms
+trainer.last_call, trainer.last_call_at_ms = run.state.clock, run.now_ms
 
-if busy or is_takeable() then
+if busy or tables.is_takeable() then
   trainer.waiting_since, trainer.waiting_since_at_ms = nil, nil
-  local version = state.policy_version
+  local version = run.state.policy_version
   if not busy then
-    for slot = S - counts(version)[2], S - 1 do
-      local reserved = reserved_at(version * S + slot)
-      drop_reserved(reserved.id, load_entry(reserved.id), 'surplus')
+    for slot = tables.S - tables.counts(version)[2], tables.S - 1 do
+      local reserved = tables.reserved_at(version * tables.S + slot)
+      entries.drop_reserved(reserved.id, entries.load(reserved.id), 'surplus')
     end
-    table.remove(state.buffers, 1)
-    state.next_buffer = version + 1
-    discard_surplus()
-    state.totals.trained = state.totals.trained + B
-    state.oldest_kept = math.max(state.oldest_kept, state.next_buffer - config.keep_batches)
-    trainer.training_since_at_ms = now_ms
-    redis.call('HSET', BATCHES, version, cmsgpack.pack({ entries = B, taken_at_ms = now_ms }))
-    record({ type = 'take', version = version, ids = {}, effects = take_effects() })
+    table.remove(run.state.buffers, 1)
+    run.state.next_buffer = version + 1
+    entries.discard_surplus()
+    run.state.totals.trained = run.state.totals.trained + tables.B
+    run.state.oldest_kept = math.max(run.state.oldest_kept, run.state.next_buffer - run.config.keep_batches)
+    trainer.training_since_at_ms = run.now_ms
+    redis.call('HSET', keys.batches, version, cmsgpack.pack({ entries = tables.B, taken_at_ms = run.now_ms }))
+    run.record({ type = 'take', version = version, ids = {}, effects = tables.take_effects() })
   end
-  return finish({ outcome = 'taken', version = version, entries = B, redelivered = busy })
+  return run.finish({ outcome = 'taken', version = version, entries = tables.B, redelivered = busy })
 end
 
 if not trainer.waiting_since then
-  trainer.waiting_since, trainer.waiting_since_at_ms = state.clock, now_ms
+  trainer.waiting_since, trainer.waiting_since_at_ms = run.state.clock, run.now_ms
 end
-return finish({
+return run.finish({
   outcome = 'not_ready',
-  buffer_state = buffer_state(state.next_buffer),
-  occupied = counts(state.next_buffer)[1],
-  needed = B,
-  waiting_for_ms = state.clock - trainer.waiting_since,
+  buffer_state = tables.buffer_state(run.state.next_buffer),
+  occupied = tables.counts(run.state.next_buffer)[1],
+  needed = tables.B,
+  waiting_for_ms = run.state.clock - trainer.waiting_since,
 })

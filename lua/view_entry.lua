@@ -5,25 +5,26 @@
 -- body     next_buffer, max_staleness, entry?, place?, taken_at_ms?
 --@include run
 --@include tables
+--@include entries
 
-local stopped = open()
+local stopped = run.load()
 if stopped then
   return stopped
 end
-open_tables()
+tables.open()
 
-local packed = redis.call('HGET', ENTRIES, args.id)
+local packed = redis.call('HGET', keys.entries, args.id)
 local entry = packed and cmsgpack.unpack(packed) or nil
 local at, batch
 if entry and entry.state == 'reserved' then
-  at = place(reserved_position(args.id, entry.version))
+  at = tables.place(tables.reserved_position(args.id, entry.version))
 elseif entry and entry.buffer then
   at = { buffer = entry.buffer, slot = entry.slot }
-  batch = redis.call('HGET', BATCHES, entry.buffer)
+  batch = redis.call('HGET', keys.batches, entry.buffer)
 end
-return answer({
-  next_buffer = state.next_buffer,
-  max_staleness = ETA,
+return run.answer({
+  next_buffer = run.state.next_buffer,
+  max_staleness = tables.ETA,
   entry = entry,
   place = at,
   taken_at_ms = batch and cmsgpack.unpack(batch).taken_at_ms or nil,

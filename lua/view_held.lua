@@ -4,37 +4,37 @@
 -- args     worker?, after? (an id), limit (1 to 100)
 -- body     entries: [{ id, entry, place }], next?
 --@include run
+--@include sessions
 --@include tables
 --@include entries
---@include sessions
 
-local stopped = open()
+local stopped = run.load()
 if stopped then
   return stopped
 end
-open_tables()
+tables.open()
 
 local low, high = '-', '+'
 if args.worker then
-  local token = current_token(args.worker)
+  local token = sessions.current_token(args.worker)
   if not token then
-    return answer({ entries = {} })
+    return run.answer({ entries = {} })
   end
-  low, high = session_range(session_key(args.worker, token))
+  low, high = sessions.range(sessions.key_of(args.worker, token))
 end
-local last = args.after and load_entry(args.after)
+local last = args.after and entries.load(args.after)
 if last then
-  low = '(' .. session_member(holder_of(last), args.after)
+  low = '(' .. sessions.member(entries.holder_of(last), args.after)
 end
 
 local entries, next_id = {}, nil
-for index, member in ipairs(redis.call('ZRANGE', HELD, low, high, 'BYLEX', 'LIMIT', 0, args.limit + 1)) do
+for index, member in ipairs(redis.call('ZRANGE', keys.held, low, high, 'BYLEX', 'LIMIT', 0, args.limit + 1)) do
   if index > args.limit then
     next_id = entries[index - 1].id
     break
   end
   local id = string.match(member, '(%Z+)$')
-  local entry = load_entry(id)
-  entries[index] = { id = id, entry = entry, place = place(reserved_position(id, entry.version)) }
+  local entry = entries.load(id)
+  entries[index] = { id = id, entry = entry, place = tables.place(tables.reserved_position(id, entry.version)) }
 end
-return answer({ entries = entries, next = next_id })
+return run.answer({ entries = entries, next = next_id })

@@ -5,10 +5,11 @@
 -- body     config, state, sessions
 --@include run
 
-local stopped = open()
+local stopped = run.load()
 if stopped then
   return stopped
 end
-advance_clock()
-local sessions = redis.call('ZCOUNT', LEASES, string.format('(%d', state.clock), '+inf')
-return answer({ config = config, state = state, sessions = sessions })
+run.advance_clock()
+local last_call = string.format('(%d', run.state.clock - run.config.lease_ms)
+local alive = redis.call('ZCOUNT', keys.leases, last_call, '+inf')
+return run.answer({ config = run.config, state = run.state, sessions = alive })

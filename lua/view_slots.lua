@@ -6,23 +6,23 @@
 --@include run
 --@include tables
 
-local stopped = open()
+local stopped = run.load()
 if stopped then
   return stopped
 end
-open_tables()
+tables.open()
 
 local CHUNK = 1000
 local occupied = {}
-for index, count in ipairs(state.buffers) do
-  local buffer = state.next_buffer + index - 1
+for index, count in ipairs(run.state.buffers) do
+  local buffer = run.state.next_buffer + index - 1
   local ids = {}
   for from = 0, count[1] - 1, CHUNK do
     local fields = {}
     for slot = from, math.min(from + CHUNK, count[1]) - 1 do
-      fields[#fields + 1] = occupied_field(buffer, slot)
+      fields[#fields + 1] = tables.occupied_field(buffer, slot)
     end
-    for _, id in ipairs(redis.call('HMGET', OCCUPIED, unpack(fields))) do
+    for _, id in ipairs(redis.call('HMGET', keys.occupied, unpack(fields))) do
       ids[#ids + 1] = id
     end
   end
@@ -30,12 +30,12 @@ for index, count in ipairs(state.buffers) do
 end
 
 local reserved = {}
-for version = math.max(first_buffer() - ETA, 0), state.policy_version do
-  local base = ring_base(version)
-  local found = redis.call('ZRANGE', RESERVED, base, string.format('(%d', base + RING), 'BYSCORE', 'WITHSCORES')
+for version = math.max(tables.first_buffer() - tables.ETA, 0), run.state.policy_version do
+  local base = tables.ring_base(version)
+  local found = redis.call('ZRANGE', keys.reserved, base, string.format('(%d', base + tables.RING), 'BYSCORE', 'WITHSCORES')
   for index = 1, #found, 2 do
-    local at = place(found[index + 1] - base)
+    local at = tables.place(found[index + 1] - base)
     reserved[#reserved + 1] = { id = found[index], version = version, buffer = at.buffer, slot = at.slot }
   end
 end
-return answer({ config = config, state = state, occupied = occupied, reserved = reserved })
+return run.answer({ config = run.config, state = run.state, occupied = occupied, reserved = reserved })

@@ -5,18 +5,21 @@
 -- body     workers: [{ worker, session, version?, heartbeat_at_ms, lease_expires_in_ms, reserved, finished,
 --          cancelled_pending }], next?
 --@include run
---@include tables
---@include entries
 --@include sessions
 
-local stopped = open()
+local stopped = run.load()
 if stopped then
   return stopped
 end
-advance_clock()
+run.advance_clock()
+
+local function count_members(index, key)
+  local low, high = sessions.range(key)
+  return redis.call('ZLEXCOUNT', index, low, high)
+end
 
 local low = args.after and '(' .. args.after .. '\1' or '-'
-local members = redis.call('ZRANGE', WORKERS, low, '+', 'BYLEX', 'LIMIT', 0, args.limit + 1)
+local members = redis.call('ZRANGE', keys.workers, low, '+', 'BYLEX', 'LIMIT', 0, args.limit + 1)
 local workers, next_worker = {}, nil
 for index, key in ipairs(members) do
   if index > args.limit then
@@ -24,17 +27,17 @@ for index, key in ipairs(members) do
     break
   end
   local worker, token = string.match(key, '^(%Z+)%z(%Z*)$')
-  local known = load_session(key)
-  local lease = redis.call('ZSCORE', LEASES, key)
+  local known = sessions.load(key)
+  local lease_expires_in_ms, heartbeat_at_ms = sessions.lease(key, known)
   workers[index] = {
     worker = worker,
     session = token,
     version = known.version,
-    heartbeat_at_ms = known.heartbeat_at_ms,
-    lease_expires_in_ms = lease and math.max(0, lease - state.clock) or 0,
-    reserved = count_members(HELD, key),
+    heartbeat_at_ms = heartbeat_at_ms,
+    lease_expires_in_ms = lease_expires_in_ms,
+    reserved = count_members(keys.held, key),
     finished = known.finished,
-    cancelled_pending = count_members(CANCELLED, key),
+    cancelled_pending = count_members(keys.cancelled, key),
   }
 end
-return answer({ workers = workers, next = next_worker })
+return run.answer({ workers = workers, next = next_worker })

@@ -1,125 +1,144 @@
 -- The part every script begins with: the run's keys, its state, its clock, its event log, and how a script answers.
 --
--- ARGV[1] is one msgpack map. Every script is sent all keys of its run, in this order, and touches no other:
-local RUN, ENTRIES, RESERVED, OCCUPIED, SESSIONS, WORKERS, LEASES, HELD, CANCELLED, REQUESTS, FORGET, BATCHES, VERSIONS,
-  EVENTS = unpack(KEYS)
-local KEY_TYPES = {
-  'hash', --  1 run:       layout, config, state; after a deletion layout and tombstone
-  'hash', --  2 entries:   id -> entry
-  'zset', --  3 reserved:  id scored by version and position (see tables.lua)
-  'hash', --  4 occupied:  "buffer:slot" -> id, of open buffers and of kept batches
-  'hash', --  5 sessions:  session key -> session
-  'zset', --  6 workers:   current session keys, in the order of their names
-  'zset', --  7 leases:    session key scored by the run's clock at which its lease ends
-  'zset', --  8 held:      "session key NUL id" of every reservation, in the order of the names
-  'zset', --  9 cancelled: the same, of what a session has not acknowledged
-  'hash', -- 10 requests:  request key -> request, "request key NUL step" -> the answer of that step
-  'zset', -- 11 forget:    what is to be forgotten, scored by the run's clock from which it may be
-  'hash', -- 12 batches:   buffer -> batch, "buffer/version" -> how many of its occupied entries have that version
-  'hash', -- 13 versions:  version -> its weights and when it was published
-  'stream', -- 14 events:  the event log; the id of an event is its seq
+-- ARGV[1] is one msgpack map. Every script is sent all keys of its run, in this order, and touches no other.
+--
+-- The functions of the prelude are fields of four tables, and not local: each run of a script makes them anew, and Lua looks
+-- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
+local args = cmsgpack.unpack(ARGV[1])
+local run, tables, entries, sessions = {}, {}, {}, {}
+local keys = {
+  run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone
+  entries = KEYS[2], -- hash: id -> entry
+  reserved = KEYS[3], -- sorted set: id scored by version and position (see tables.lua)
+  occupied = KEYS[4], -- hash: "buffer:slot" -> id, of open buffers and of kept batches
+  sessions = KEYS[5], -- hash: session key -> session
+  workers = KEYS[6], -- sorted set: current session keys, in the order of their names
+  leases = KEYS[7], -- sorted set: session key scored by the run's clock at its last call
+  held = KEYS[8], -- sorted set: "session key NUL id" of every reservation, in the order of the names
+  cancelled = KEYS[9], -- sorted set: the same, of what a session has not acknowledged
+  requests = KEYS[10], -- hash: request key -> request, "request key NUL step" -> the answer of that step
+  forget = KEYS[11], -- sorted set: what is to be forgotten, scored by the run's clock from which it may be
+  batches = KEYS[12], -- hash: buffer -> batch, "buffer/version" -> how many of its occupied entries have that version
+  versions = KEYS[13], -- hash: version -> its weights and when it was published
+  events = KEYS[14], -- stream: the event log; the id of an event is its seq
 }
 
-local args = cmsgpack.unpack(ARGV[1])
-local config, state, tombstone
-
--- Instants are the database's clock; everything that is compared with a limit uses state.clock (The run's clock).
+-- Instants are the database's clock; everything that is compared with a limit uses the run's clock.
 local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+run.now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- Topics whose waiting calls this script must wake; the value is the message.
-local wakes = {}
+run.wakes = {}
 
-local function answer(body)
-  return cmsgpack.pack({ seq = state and state.seq or tombstone and tombstone.seq, body = body })
+function run.reply(fields)
+  local last = run.state or run.tombstone
+  fields.seq = last and last.seq
+  return cmsgpack.pack(fields)
+end
+
+function run.answer(body)
+  return run.reply({ body = body })
 end
 
 -- An outcome that any script may have, and that ends it before it did anything.
-local function stop(outcome, fields)
+function run.stop(outcome, fields)
   fields = fields or {}
   fields.outcome = outcome
-  return cmsgpack.pack({ seq = state and state.seq or tombstone and tombstone.seq, stop = fields })
+  return run.reply({ stop = fields })
 end
 
--- Loads the run. Returns a reply if the script must end here. Nothing was written then, and afterwards nothing can fail:
--- Redis keeps what a script wrote before it failed, so every key is checked for its type first.
-local function open()
-  local layout, packed_config, packed_state, packed_tombstone =
-    unpack(redis.call('HMGET', RUN, 'layout', 'config', 'state', 'tombstone'))
+-- Redis keeps what a script wrote before it failed. So every key that the script may write, but for the run's own, is looked at
+-- before the first write, with a command that fails if it is of another type; afterwards nothing can fail.
+function run.look_at(hashes, sorted_sets)
+  for _, name in ipairs(hashes) do
+    redis.call('HLEN', keys[name])
+  end
+  for _, name in ipairs(sorted_sets) do
+    redis.call('ZCARD', keys[name])
+  end
+  redis.call('XLEN', keys.events)
+end
+
+function run.look_at_all()
+  run.look_at(
+    { 'entries', 'occupied', 'sessions', 'requests', 'batches', 'versions' },
+    { 'reserved', 'workers', 'leases', 'held', 'cancelled', 'forget' }
+  )
+end
+
+-- Loads the run. Returns a reply if the script must end here.
+function run.load()
+  local loaded = redis.call('HMGET', keys.run, 'layout', 'config', 'state', 'tombstone')
+  local layout, config, state, tombstone = loaded[1], loaded[2], loaded[3], loaded[4]
   if layout ~= tostring(args.layout) then
     if not layout and not args.creating then
-      return stop('unknown_run')
+      return run.stop('unknown_run')
     end
-    return stop('layout', { found = tonumber(layout or 0) })
+    return run.stop('layout', { found = tonumber(layout or 0) })
   end
-  for index, expected in ipairs(KEY_TYPES) do
-    local found = redis.call('TYPE', KEYS[index]).ok
-    if found ~= expected and found ~= 'none' then
-      return redis.error_reply('BROKEN ' .. KEYS[index] .. ' is a ' .. found .. ' and must be a ' .. expected)
-    end
+  run.tombstone = tombstone and cmsgpack.unpack(tombstone)
+  if state then
+    run.config, run.state = cmsgpack.unpack(config), cmsgpack.unpack(state)
+  elseif not args.creating then
+    return run.stop('unknown_run')
   end
-  tombstone = packed_tombstone and cmsgpack.unpack(packed_tombstone)
-  if not packed_state then
-    if args.creating then
-      return nil
-    end
-    return stop('unknown_run')
+end
+
+-- Loads the run to change it, after a look at all keys, or at those that `look` looks at.
+function run.open(look)
+  local stopped = run.load()
+  if not stopped then
+    (look or run.look_at_all)()
   end
-  config, state = cmsgpack.unpack(packed_config), cmsgpack.unpack(packed_state)
+  return stopped
 end
 
 -- The run's clock goes on by the time since it was last looked at, unless that is longer than the servers' tick ever
 -- leaves it alone: then no server reached the database, and the gap does not count. It stands still while the database's
 -- clock is behind where it was. The limit is far below a lease, so that gaps that do count cannot use one up.
-local function advance_clock()
-  local passed = now_ms - state.time
-  local longest = math.max(500, config.lease_ms / 10)
+function run.advance_clock()
+  local state = run.state
+  local passed = run.now_ms - state.time
+  local longest = math.max(500, run.config.lease_ms / 10)
   if passed > 0 and passed <= longest then
     state.clock = state.clock + passed
   end
-  state.time = now_ms
+  state.time = run.now_ms
 end
 
-local function wake(topic, message)
-  wakes[topic] = message or ''
+function run.wake(topic, message)
+  run.wakes[topic] = message or ''
 end
 
-local function wake_worker(worker)
-  wakes.cancelled = wakes.cancelled and wakes.cancelled .. ' ' .. worker or worker
+function run.wake_worker(worker)
+  local others = run.wakes.cancelled
+  run.wakes.cancelled = others and others .. ' ' .. worker or worker
 end
 
-local function publish_wakes()
-  local prefix = string.sub(RUN, 1, -4) .. 'wake:'
-  for topic, message in pairs(wakes) do
+function run.publish_wakes()
+  local prefix = string.sub(keys.run, 1, -4) .. 'wake:'
+  for topic, message in pairs(run.wakes) do
     redis.call('PUBLISH', prefix .. topic, message)
   end
 end
 
 -- Appends one event: the step that it records is committed with it.
-local function record(event)
+function run.record(event)
+  local state = run.state
   state.seq = state.seq + 1
   state.mark = args.mark
-  event.seq, event.at_ms, event.mark = state.seq, now_ms, args.mark
-  redis.call('XADD', EVENTS, string.format('%d-0', state.seq), 'event', cmsgpack.pack(event))
-  wake('events')
+  event.seq, event.at_ms, event.mark = state.seq, run.now_ms, args.mark
+  redis.call('XADD', keys.events, string.format('%d-0', state.seq), 'event', cmsgpack.pack(event))
+  run.wake('events')
 end
 
 -- Every script that may write ends here, whether or not it recorded an event: the clock went on.
-local function save()
-  redis.call('HSET', RUN, 'state', cmsgpack.pack(state))
-  publish_wakes()
+function run.save()
+  redis.call('HSET', keys.run, 'state', cmsgpack.pack(run.state))
+  run.publish_wakes()
 end
 
-local function finish(body)
-  save()
-  return answer(body)
-end
-
-local function load_entry(id)
-  local packed = redis.call('HGET', ENTRIES, id)
-  return packed and cmsgpack.unpack(packed)
-end
-
-local function save_entry(id, entry)
-  redis.call('HSET', ENTRIES, id, cmsgpack.pack(entry))
+function run.finish(body)
+  run.save()
+  return run.answer(body)
 end

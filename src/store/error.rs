@@ -19,7 +19,9 @@ pub enum StoreError {
 }
 
 /// Error codes with which a Redis refuses a script before it begins.
-const REFUSALS: [&str; 11] = [
+const REFUSALS: [&str; 12] = [
+    // The library loads a script that is missing and sends the call again: so this one was lost twice.
+    "NOSCRIPT",
     "OOM",
     "MISCONF",
     "BUSY",

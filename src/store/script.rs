@@ -16,11 +16,13 @@ pub struct Script {
     script: redis::Script,
 }
 
-const PRELUDE: [(&str, &str); 4] = [
+const PRELUDE: [(&str, &str); 6] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
+    ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
     ("entries", include_str!("../../lua/prelude/entries.lua")),
-    ("sessions", include_str!("../../lua/prelude/sessions.lua")),
+    ("moves", include_str!("../../lua/prelude/moves.lua")),
+    ("discarding", include_str!("../../lua/prelude/discarding.lua")),
 ];
 
 fn with_includes(source: &str) -> String {
@@ -86,6 +88,8 @@ scripts! {
     HEARTBEAT = "heartbeat";
     /// Finishes entries.
     OCCUPY = "occupy";
+    /// Opens a worker's session.
+    OPEN_SESSION = "open_session";
     /// Publishes a version.
     PUBLISH = "publish";
     /// Admits entries.
@@ -114,13 +118,13 @@ mod tests {
     fn an_include_is_replaced_by_the_prelude_and_the_first_line_stays_first() {
         let text = with_includes("#!lua flags=no-writes\n--@include run\nreturn 1");
         assert!(text.starts_with("#!lua flags=no-writes\n"));
-        assert!(text.contains("local function open()"));
+        assert!(text.contains("function run.open("));
         assert!(text.ends_with("return 1\n"));
     }
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 16);
+        assert_eq!(all().len(), 17);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

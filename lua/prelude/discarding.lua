@@ -1,0 +1,140 @@
+-- How an entry leaves the tables without being trained. The tables, its record, the indexes by session and the totals change
+-- together, and each change is an effect.
+entries.HOUR_MS = 3600000
+entries.CLIENT_REASONS = 32
+entries.LEDGER_REASONS = { lease_expired = true, worker_restarted = true, abandoned = true, surplus = true }
+sessions.STEP = 50 -- the most reservations that one step discards
+
+-- Counts a discard under its reason; a run knows CLIENT_REASONS words of its clients, further ones count as `other`.
+function entries.count_discard(reason)
+  local by_reason = run.state.totals.discarded
+  if not by_reason[reason] and not entries.LEDGER_REASONS[reason] then
+    local words = 0
+    for known in pairs(by_reason) do
+      words = words + (entries.LEDGER_REASONS[known] and 0 or 1)
+    end
+    if words >= entries.CLIENT_REASONS then
+      reason = 'other'
+    end
+  end
+  by_reason[reason] = (by_reason[reason] or 0) + 1
+end
+
+function entries.mark_discarded(id, entry, reason, from)
+  tables.effects[#tables.effects + 1] = { effect = 'discarded', id = id, reason = reason, from = from, payload = entry.payload }
+  entry.discarded_from, entry.state, entry.reason = entry.state, 'discarded', reason
+  entry.buffer, entry.slot = nil, nil
+  entries.save(id, entry)
+  redis.call('ZADD', keys.forget, run.state.clock + entries.HOUR_MS, 'entry:' .. id)
+  entries.count_discard(reason)
+  run.wake('admission')
+end
+
+-- Takes a reserved entry out of its slot and returns the gap. Its holder is told, unless it did this itself or has ended.
+function entries.drop_reserved(id, entry, reason, caller)
+  local position = tables.reserved_position(id, entry.version)
+  local holder = entries.holder_of(entry)
+  tables.leave_reserved(id, entry.version, position)
+  redis.call('ZREM', keys.held, sessions.member(holder, id))
+  if holder ~= caller and reason ~= 'worker_restarted' then
+    redis.call('ZADD', keys.cancelled, 0, sessions.member(holder, id))
+    run.wake_worker(entry.worker)
+  end
+  entries.mark_discarded(id, entry, reason, tables.place(position))
+  return position
+end
+
+-- Takes an occupied entry out of its buffer, fills the hole with the buffer's last one, and returns the gap.
+function entries.drop_occupied(id, entry, reason)
+  local buffer, hole = entry.buffer, entry.slot
+  local last_id, last = tables.pop_occupied(buffer)
+  entries.mark_discarded(id, entry, reason, { buffer = buffer, slot = hole })
+  local gap = buffer * tables.S + tables.counts(buffer)[1]
+  if last_id ~= id then
+    tables.count_version(buffer, entry.version, -1)
+    tables.count_version(buffer, last.version, 1)
+    last.slot = hole
+    redis.call('HSET', keys.occupied, tables.occupied_field(buffer, hole), last_id)
+    entries.save(last_id, last)
+    tables.effects[#tables.effects + 1] = { effect = 'moved', id = last_id, from = tables.place(gap), to = tables.place(buffer * tables.S + hole) }
+  end
+  return gap
+end
+
+-- The surplus rule (S > B): each reservation whose open buffers up to its deadline are all ready is discarded, front-most
+-- first, with a cascade into each gap.
+function entries.discard_surplus()
+  if tables.S == tables.B then
+    return
+  end
+  local last_ready
+  for buffer = tables.first_buffer(), tables.last_buffer() do
+    if not tables.is_ready(buffer) then
+      break
+    end
+    last_ready = buffer
+  end
+  if not last_ready then
+    return
+  end
+  while true do
+    local victim = tables.front_most(0, last_ready - tables.ETA)
+    if not victim then
+      return
+    end
+    tables.cascade(entries.drop_reserved(victim.id, entries.load(victim.id), 'surplus'))
+  end
+end
+
+function entries.discard(id, entry, reason, caller)
+  local gap
+  if entry.state == 'reserved' then
+    gap = entries.drop_reserved(id, entry, reason, caller)
+  else
+    gap = entries.drop_occupied(id, entry, reason)
+  end
+  tables.settle(gap)
+  entries.discard_surplus()
+end
+
+function sessions.held_by(key, most)
+  local low, high = sessions.range(key)
+  local ids = {}
+  for index, member in ipairs(redis.call('ZRANGE', keys.held, low, high, 'BYLEX', 'LIMIT', 0, most)) do
+    ids[index] = string.sub(member, #key + 2)
+  end
+  return ids
+end
+
+-- Discards the reservations one at a time, the one that is front-most then, each settled before the next. Returns those that
+-- were discarded for this reason: one may become surplus before its turn.
+function sessions.discard_all(ids, reason)
+  local positions = {}
+  for _, id in ipairs(ids) do
+    positions[id] = tables.reserved_position(id, entries.load(id).version)
+  end
+  local discarded, seen = {}, #tables.effects
+  while true do
+    local first
+    for id, position in pairs(positions) do
+      if not first or position < positions[first] then
+        first = id
+      end
+    end
+    if not first then
+      break
+    end
+    positions[first] = nil
+    entries.discard(first, entries.load(first), reason)
+    discarded[#discarded + 1] = first
+    for index = seen + 1, #tables.effects do
+      local effect = tables.effects[index]
+      if positions[effect.id] then
+        positions[effect.id] = effect.to and effect.to.buffer * tables.S + effect.to.slot
+      end
+    end
+    seen = #tables.effects
+  end
+  tables.wake()
+  return discarded
+end
