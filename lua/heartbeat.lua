@@ -26,6 +26,7 @@ end
 local said
 if args.version and args.version <= run.state.policy_version and args.version ~= sessions.caller.version then
   said = args.version
+  run.wake('admission') -- a waiting Reserve of the session may speak of these weights
   sessions.caller.version = said
   sessions.save()
 end

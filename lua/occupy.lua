@@ -52,7 +52,7 @@ local function finish(id, entry)
   local buffer = make_room(entry.version, tables.cascade(from))
   entry.state, entry.occupied_at_ms = 'occupied', run.now_ms
   local to = tables.put_occupied(id, entry, buffer)
-  tables.effects[#tables.effects + 1] = { effect = 'occupied', id = id, from = tables.place(from), to = to }
+  tables.effect({ effect = 'occupied', id = id, from = tables.place(from), to = to })
   run.state.totals.occupied = run.state.totals.occupied + 1
   entries.discard_surplus()
 end

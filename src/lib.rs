@@ -3,6 +3,7 @@
 //! Imports run one way: [`commands`] and [`http`] use [`waiting`] and [`ledger`], the ledger uses [`store`], and [`protocol`]
 //! stands beside them and uses none. `docs/architecture.md` says what each part is for.
 
+pub mod client;
 pub mod commands;
 pub mod http;
 pub mod ledger;

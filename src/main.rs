@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use berth::commands::serve;
+use berth::commands::{bench, demo, serve};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -28,6 +28,14 @@ struct Cli {
 enum Command {
     /// Serve the ledger over HTTP, on a given Redis or on a private one
     Serve(serve::ServeArgs),
+    /// Watch a whole asynchronous training job on this machine
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorkerArgs),
+    #[command(hide = true)]
+    DemoTrainer(demo::DemoTrainerArgs),
+    /// Load a server, and print throughput and latency
+    Bench(bench::BenchArgs),
 }
 
 #[tokio::main]
@@ -41,5 +49,9 @@ async fn main() -> ExitCode {
         .init();
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
+        Command::DemoWorker(args) => demo::run_worker(args).await,
+        Command::DemoTrainer(args) => demo::run_trainer(args).await,
+        Command::Bench(args) => bench::run(args).await,
     }
 }

@@ -21,7 +21,7 @@ function entries.count_discard(reason)
 end
 
 function entries.mark_discarded(id, entry, reason, from)
-  tables.effects[#tables.effects + 1] = { effect = 'discarded', id = id, reason = reason, from = from, payload = entry.payload }
+  tables.effect({ effect = 'discarded', id = id, reason = reason, from = from, payload = entry.payload })
   entry.discarded_from, entry.state, entry.reason = entry.state, 'discarded', reason
   entry.buffer, entry.slot = nil, nil
   entries.save(id, entry)
@@ -56,7 +56,8 @@ function entries.drop_occupied(id, entry, reason)
     last.slot = hole
     redis.call('HSET', keys.occupied, tables.occupied_field(buffer, hole), last_id)
     entries.save(last_id, last)
-    tables.effects[#tables.effects + 1] = { effect = 'moved', id = last_id, from = tables.place(gap), to = tables.place(buffer * tables.S + hole) }
+    local to = { buffer = buffer, slot = hole }
+    tables.effect({ effect = 'moved', id = last_id, from = tables.place(gap), to = to })
   end
   return gap
 end

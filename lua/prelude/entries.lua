@@ -15,6 +15,6 @@ end
 
 function entries.admit(id, entry, position)
   tables.put_reserved(id, entry.version, position)
-  tables.effects[#tables.effects + 1] =
-    { effect = 'reserved', id = id, version = entry.version, to = tables.place(position), prompt = entry.prompt }
+  local to = tables.place(position)
+  tables.effect({ effect = 'reserved', id = id, version = entry.version, to = to, prompt = entry.prompt })
 end

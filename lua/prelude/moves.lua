@@ -4,8 +4,8 @@ function tables.head(version)
   local known = tables.heads[version]
   if known == nil then
     local base = tables.ring_base(version)
-    local found = redis.call('ZRANGE', keys.reserved, base, string.format('(%d', base + tables.RING), 'BYSCORE', 'LIMIT', 0, 1,
-      'WITHSCORES')
+    local past = string.format('(%d', base + tables.RING)
+    local found = redis.call('ZRANGE', keys.reserved, base, past, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
     known = found[1] and { id = found[1], version = version, position = found[2] - base } or false
     tables.heads[version] = known
   end
@@ -42,7 +42,8 @@ function tables.reserved_at(position)
 end
 
 function tables.move_reserved(reserved, to)
-  tables.effects[#tables.effects + 1] = { effect = 'moved', id = reserved.id, from = tables.place(reserved.position), to = tables.place(to) }
+  local from = tables.place(reserved.position)
+  tables.effect({ effect = 'moved', id = reserved.id, from = from, to = tables.place(to) })
   tables.leave_reserved(reserved.id, reserved.version, reserved.position)
   tables.put_reserved(reserved.id, reserved.version, to)
 end
@@ -91,7 +92,7 @@ function tables.promote_last(from_buffer, to_buffer)
   local id, entry = tables.pop_occupied(from_buffer)
   local from = { buffer = from_buffer, slot = entry.slot }
   local to = tables.put_occupied(id, entry, to_buffer)
-  tables.effects[#tables.effects + 1] = { effect = 'promoted', id = id, from = from, to = to }
+  tables.effect({ effect = 'promoted', id = id, from = from, to = to })
 end
 
 -- Discard: cascade; then, while the gap's buffer is not ready, the last occupied entry of the nearest later buffer that has

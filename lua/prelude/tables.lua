@@ -92,6 +92,10 @@ function tables.admission_position(version)
   end
 end
 
+function tables.effect(effect)
+  tables.effects[#tables.effects + 1] = effect
+end
+
 -- The effects of the step so far; the next step of the same script begins a list of its own.
 function tables.take_effects()
   local taken = tables.effects

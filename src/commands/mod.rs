@@ -1,3 +1,6 @@
 //! The commands of the `berth` program, one file or folder each.
 
+pub mod bench;
+pub mod demo;
+mod processes;
 pub mod serve;

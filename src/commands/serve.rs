@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::commands::processes::parent_died;
 use crate::http::{self, Hosts};
 use crate::ledger::Ledger;
 use crate::store::private_redis::{PrivateRedis, PrivateRedisError};
@@ -48,6 +49,9 @@ pub struct ServeArgs {
     /// How many calls may wait on this server at once
     #[arg(long, env = "BERTH_MAX_WAITING", default_value_t = 10_000, value_name = "CALLS")]
     pub max_waiting: usize,
+    /// End when standard input closes, as it does when the program that started this one dies, however that happens
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
 }
 
 /// Why the server did not start, or ended.
@@ -123,6 +127,7 @@ async fn serve(args: ServeArgs) -> Result<(), ServeError> {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = parent_died(), if args.until_stdin_closes => {}
         }
     };
     let served = serve_on(

@@ -5,7 +5,7 @@ use redis::RedisError;
 use thiserror::Error;
 
 /// Why the database gave no usable answer.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum StoreError {
     /// It cannot be reached, or the connection broke: whether a script ran is unknown.
     #[error("the database cannot be reached: {0}")]

@@ -51,6 +51,11 @@ impl Script {
         self.name
     }
 
+    /// The hash that Redis knows it by.
+    pub fn hash(&self) -> &str {
+        self.script.get_hash()
+    }
+
     pub(crate) fn invocation(&self, keys: &RunKeys, packed_args: &[u8]) -> ScriptInvocation<'_> {
         let mut invocation = self.script.prepare_invoke();
         for key in keys.all() {

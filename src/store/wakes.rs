@@ -21,7 +21,8 @@ use super::keys::{RunKeys, Topic};
 const TICK: Duration = Duration::from_secs(5);
 /// How many ticks lie between two slow looks at the runs that are waited for.
 const TICKS_BETWEEN_LOOKS: u32 = 3;
-const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the database may take to answer a ping or a subscription.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -204,8 +205,7 @@ impl Hub {
                     let _ = done.send(());
                 }
                 _ = tick.tick() => {
-                    let ping = time::timeout(PING_TIMEOUT, sink.ping::<redis::Value>()).await;
-                    if !matches!(ping, Ok(Ok(_))) || !self.give_up_idle(&mut sink).await {
+                    if !is_answered(sink.ping::<redis::Value>()).await || !self.give_up_idle(&mut sink).await {
                         return true;
                     }
                     ticks += 1;
@@ -225,7 +225,7 @@ impl Hub {
             .map(|(name, _)| name.clone())
             .collect();
         for name in pending {
-            if sink.subscribe(&name).await.is_err() {
+            if !is_answered(sink.subscribe(&name)).await {
                 return false;
             }
             if let Some(channel) = self.lock().get_mut(&name) {
@@ -247,7 +247,7 @@ impl Hub {
             keep
         });
         for name in given_up {
-            if sink.unsubscribe(&name).await.is_err() {
+            if !is_answered(sink.unsubscribe(&name)).await {
                 return false;
             }
             // Somebody may have come meanwhile and believe to be subscribed.
@@ -306,6 +306,11 @@ impl Hub {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Channel>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a command succeeds in time: nothing comes back over a line that swallows everything, and the library waits for ever.
+async fn is_answered<T>(command: impl Future<Output = redis::RedisResult<T>>) -> bool {
+    matches!(time::timeout(ANSWER_TIMEOUT, command).await, Ok(Ok(_)))
 }
 
 fn wake_all(channel: &Channel) {

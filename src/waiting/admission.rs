@@ -17,6 +17,7 @@ use crate::ledger::sweeping::Attendance;
 use crate::ledger::{Ledger, LedgerError, RunName, Seen};
 use crate::protocol::tables::BlockedBy;
 use crate::protocol::{TrajectoryId, Version};
+use crate::store::StoreError;
 use crate::store::keys::{RunKeys, Topic};
 
 type Answer = Result<Seen<Reservation>, LedgerError>;
@@ -91,7 +92,7 @@ impl Waiting {
         }
         answer.await.unwrap_or_else(|_| {
             let gone = "the task that serves waiting reserve calls ended".to_owned();
-            Err(crate::store::StoreError::Broken(gone).into())
+            Err(StoreError::Broken(gone).into())
         })
     }
 
@@ -154,7 +155,12 @@ async fn reply(ledger: &Ledger, run: &RunName, waiter: Waiter, ids: Vec<Trajecto
     for id in ids {
         match ledger.abandon(run, id).await {
             Ok(_) => tracing::info!(%run, %id, "a grant that reached nobody was discarded"),
-            // Never granted; or, in an outage, left to the worker's `holding` and its lease.
+            // The others would only wait for the end of the outage, too: left to the worker's `holding` and its lease.
+            Err(LedgerError::Store(error)) => {
+                tracing::debug!(%run, %id, %error, "grants were not taken back");
+                return;
+            }
+            // Never granted.
             Err(error) => tracing::debug!(%run, %id, %error, "a grant was not taken back"),
         }
     }
@@ -175,9 +181,7 @@ impl Queue {
         let mut subscription = self.ledger.wakes().subscribe(&keys, Topic::Admission, None).await;
         let mut stop = self.stop.clone();
         loop {
-            while let Ok(waiter) = self.arrivals.try_recv() {
-                self.waiting.push_back(waiter);
-            }
+            self.receive();
             self.pass().await;
             self.end_overdue();
             if self.waiting.is_empty() && self.leave(&queues) {
@@ -188,8 +192,19 @@ impl Queue {
                 () = subscription.woken() => {}
                 arrival = self.arrivals.recv() => self.waiting.extend(arrival),
                 () = sleep_until(next_deadline) => {}
-                _ = stop.wait_for(|stop| *stop) => return self.end_all(),
+                _ = stop.wait_for(|stop| *stop) => break,
             }
+        }
+        // Whoever came last is tried once: there must be something to answer.
+        self.arrivals.close();
+        self.receive();
+        self.pass().await;
+        self.waiting.drain(..).for_each(end);
+    }
+
+    fn receive(&mut self) {
+        while let Ok(waiter) = self.arrivals.try_recv() {
+            self.waiting.push_back(waiter);
         }
     }
 
@@ -204,10 +219,16 @@ impl Queue {
     }
 
     /// Tries for everybody in the order of their arrival, except those of whom the pass knows already that it would be in vain.
+    /// In an outage all are told of it, or each would find out by a time-out of its own, one after another.
     async fn pass(&mut self) {
         let mut blocked = Blocked::default();
+        let mut outage: Option<StoreError> = None;
         for mut waiter in std::mem::take(&mut self.waiting) {
             if waiter.reply.is_closed() {
+                continue;
+            }
+            if let Some(error) = &outage {
+                let _ = waiter.reply.send(Err(error.clone().into()));
                 continue;
             }
             // The first try also opens the session, renews its lease, and finds out what the call would be refused for.
@@ -222,7 +243,12 @@ impl Queue {
                     waiter.told(&self.ledger, &self.run, seen);
                     self.waiting.push_back(waiter);
                 }
-                answer => reply(&self.ledger, &self.run, waiter, ids, answer).await,
+                answer => {
+                    if let Err(LedgerError::Store(error)) = &answer {
+                        outage = Some(error.clone());
+                    }
+                    reply(&self.ledger, &self.run, waiter, ids, answer).await;
+                }
             }
         }
     }
@@ -237,13 +263,9 @@ impl Queue {
             }
         }
     }
-
-    fn end_all(mut self) {
-        self.waiting.drain(..).for_each(end);
-    }
 }
 
-/// Tells a call what blocks it. One that was not tried yet learns that the server has gone by its dropped reply.
+/// Tells a call what blocks it.
 fn end(waiter: Waiter) {
     if let Some(last) = waiter.last {
         let _ = waiter.reply.send(Ok(last));

@@ -105,6 +105,9 @@ impl RedisServer {
                 "--maxmemory-policy",
                 "noeviction",
             ])
+            // A run writes far more than it keeps. Rewritten at the default of 64 MB, the file would be rewritten every few
+            // seconds under load, each time by a child that copies the server's pages.
+            .args(["--auto-aof-rewrite-min-size", "512mb"])
             .stdin(Stdio::from(self.data_dir.lock_for_server()?))
             // Complaints about flags come before the log file is open.
             .stdout(Stdio::from(log))

@@ -1,0 +1,136 @@
+//! The calls about one run.
+
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::json;
+
+use super::{
+    Buffers, Client, ClientError, EventPage, Finish, Heartbeat, HeartbeatAnswer, LatestVersion, NextBatch, Occupied,
+    Published, Reserve, Reserved, RunSettings, RunStatus, Workers,
+};
+use crate::protocol::{TrajectoryId, Version};
+
+/// The most events that one page is asked to hold.
+const EVENTS_PER_PAGE: usize = 1_000;
+
+/// The calls about one run. Every one of them may be repeated, and is when the [`Retry`](super::Retry) rules say so.
+#[derive(Debug, Clone)]
+pub struct RunClient {
+    client: Client,
+    /// `/v1/runs/{run}`.
+    path: String,
+}
+
+impl RunClient {
+    pub(super) fn new(client: Client, run: &str) -> Self {
+        Self {
+            client,
+            path: format!("/v1/runs/{run}"),
+        }
+    }
+
+    /// The client beneath.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Creates the run, or confirms that it exists with these settings.
+    pub async fn put(&self, settings: &RunSettings) -> Result<RunStatus, ClientError> {
+        self.client
+            .send(Method::PUT, &self.path, settings, Duration::ZERO)
+            .await
+    }
+
+    /// The run's state in numbers.
+    pub async fn status(&self) -> Result<RunStatus, ClientError> {
+        self.client.get(&self.path, Duration::ZERO).await
+    }
+
+    /// Removes the run.
+    pub async fn delete(&self) -> Result<(), ClientError> {
+        self.client.delete(&self.path).await
+    }
+
+    /// Reserves places (*Reserve*).
+    pub async fn reserve(&self, request: &Reserve) -> Result<Reserved, ClientError> {
+        self.post("reservations", request, Duration::from_millis(request.wait_ms))
+            .await
+    }
+
+    /// Finishes an entry (*Occupy*).
+    pub async fn occupy(&self, id: TrajectoryId, request: &Finish) -> Result<Occupied, ClientError> {
+        self.post(&format!("trajectories/{id}/occupy"), request, Duration::ZERO)
+            .await
+    }
+
+    /// Renews a worker's lease, and waits for what it should know (*Workers, leases, time*).
+    pub async fn heartbeat(&self, worker: &str, request: &Heartbeat) -> Result<HeartbeatAnswer, ClientError> {
+        self.post(
+            &format!("workers/{worker}/heartbeat"),
+            request,
+            Duration::from_millis(request.wait_ms),
+        )
+        .await
+    }
+
+    /// Takes the next batch for training, waiting for it for up to `wait` (*Take*).
+    pub async fn next_batch(&self, wait: Duration) -> Result<NextBatch, ClientError> {
+        self.post("batches/next", &json!({ "wait_ms": millis(wait) }), wait)
+            .await
+    }
+
+    /// Publishes `version` and says where its weights are (*Publish*).
+    pub async fn publish(&self, version: Version, weights: &str) -> Result<Published, ClientError> {
+        self.post(
+            "versions",
+            &json!({ "version": version, "weights": weights }),
+            Duration::ZERO,
+        )
+        .await
+    }
+
+    /// The latest version.
+    pub async fn latest_version(&self) -> Result<LatestVersion, ClientError> {
+        self.client
+            .get(&format!("{}/versions/latest", self.path), Duration::ZERO)
+            .await
+    }
+
+    /// The slot tables.
+    pub async fn buffers(&self) -> Result<Buffers, ClientError> {
+        self.client
+            .get(&format!("{}/buffers?slots=true", self.path), Duration::ZERO)
+            .await
+    }
+
+    /// The workers.
+    pub async fn workers(&self) -> Result<Workers, ClientError> {
+        self.client.get(&format!("{}/workers", self.path), Duration::ZERO).await
+    }
+
+    /// The events after `after` (0 for all), at most a page of them, waiting for the first for up to `wait`.
+    pub async fn events(&self, after: u64, wait: Duration) -> Result<EventPage, ClientError> {
+        let wait_ms = millis(wait);
+        let path = format!(
+            "{}/events?after={after}&limit={EVENTS_PER_PAGE}&wait_ms={wait_ms}",
+            self.path
+        );
+        self.client.get(&path, wait).await
+    }
+
+    async fn post<B, A>(&self, what: &str, body: &B, wait: Duration) -> Result<A, ClientError>
+    where
+        B: serde::Serialize + Sync,
+        A: serde::de::DeserializeOwned,
+    {
+        self.client
+            .send(Method::POST, &format!("{}/{what}", self.path), body, wait)
+            .await
+    }
+}
+
+/// A duration as the contract writes it.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

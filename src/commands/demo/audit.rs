@@ -1,0 +1,44 @@
+//! The run's whole event log, read over HTTP and checked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::compare::Composition;
+use crate::client::{ClientError, RunClient};
+use crate::protocol::Version;
+use crate::protocol::audit::Auditor;
+
+/// What the event log says.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    /// How many events there are.
+    pub(super) events: u64,
+    /// Every break of an invariant, in words.
+    pub(super) violations: Vec<String>,
+    /// The staleness composition of each batch that was taken.
+    pub(super) batches: BTreeMap<Version, Composition>,
+    /// How many entries were discarded, by reason.
+    pub(super) discarded: BTreeMap<String, u64>,
+    /// How many entries were saved after they had been discarded.
+    pub(super) late: u64,
+}
+
+/// Reads the log from its first event to its last, and checks every step.
+pub(super) async fn audit(run: &RunClient) -> Result<Audit, ClientError> {
+    let mut auditor = Auditor::new();
+    let mut after = Some(0);
+    while let Some(from) = after {
+        let page = run.events(from, Duration::ZERO).await?;
+        page.events.iter().for_each(|event| auditor.apply(event));
+        after = page.next;
+    }
+    let report = auditor.report();
+    let batches = report.batches.iter();
+    Ok(Audit {
+        events: report.events,
+        violations: auditor.violations().iter().map(ToString::to_string).collect(),
+        batches: batches.map(|batch| (batch.version, batch.staleness.clone())).collect(),
+        discarded: report.discarded.clone(),
+        late: report.late,
+    })
+}

@@ -1,0 +1,299 @@
+//! The block that shows how things stand: progress, slot tables, trainer, workers. Pure text; nothing is asked here.
+
+use std::time::Duration;
+
+use super::ink::{Ink, Line};
+use super::text::{counted, grouped, seconds};
+use crate::client::{BufferTable, SlotView};
+use crate::protocol::Version;
+
+/// How wide the progress bar is, in characters.
+const BAR: usize = 40;
+/// What stands before the slots of a buffer, in characters.
+const LABEL: usize = 13;
+/// What follows them: `  stuck, 65,535 of 65,536`.
+const REMARK: usize = 26;
+
+/// Everything that the block shows.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    pub(super) elapsed: Duration,
+    pub(super) published: u64,
+    pub(super) batches: u64,
+    pub(super) batch_size: u32,
+    pub(super) policy_version: Version,
+    /// The batch that was taken and whose version is not published yet, shown as the buffer it was.
+    pub(super) taken: Option<BufferTable>,
+    /// The open buffers.
+    pub(super) buffers: Vec<BufferTable>,
+    pub(super) trainer: TrainerView,
+    pub(super) workers: Vec<WorkerLine>,
+}
+
+/// What the trainer is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TrainerView {
+    Starting,
+    Waiting { since: Duration },
+    Training { tokens: u64 },
+    Killed,
+}
+
+/// One worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WorkerLine {
+    pub(super) name: String,
+    pub(super) version: Option<Version>,
+    pub(super) reserved: u64,
+    pub(super) finished: u64,
+    pub(super) is_alive: bool,
+}
+
+/// The block, for a terminal of `width` characters.
+pub(super) fn block(view: &View, width: usize) -> Vec<Line> {
+    let mut lines = vec![Line::default(), progress(view), Line::default()];
+    // The tables were asked for a moment ago: they may still show the batch as a buffer.
+    let is_taken = |buffer: &BufferTable| view.taken.as_ref().is_some_and(|taken| taken.version == buffer.version);
+    let open = view.buffers.iter().filter(|buffer| !is_taken(buffer));
+    lines.extend(slot_tables(view.taken.iter().chain(open), view.batch_size, width));
+    lines.push(Line::default());
+    lines.push(trainer(view));
+    lines.extend(view.workers.iter().map(worker));
+    lines.push(Line::default());
+    lines.push(legend());
+    lines
+}
+
+fn progress(view: &View) -> Line {
+    let filled = share(BAR, view.published, view.batches);
+    Line::new("  ")
+        .then(Ink::Green, "█".repeat(filled))
+        .then(Ink::Dim, "░".repeat(BAR - filled))
+        .then(Ink::Bold, format!("  {} of {} batches", view.published, view.batches))
+        .then(
+            Ink::Plain,
+            format!("   policy_version {}   {}", view.policy_version, seconds(view.elapsed)),
+        )
+}
+
+/// `part` of `whole`, on a scale of `length`.
+fn share(length: usize, part: u64, whole: u64) -> usize {
+    let scaled = u128::from(part.min(whole)) * length as u128 / u128::from(whole.max(1));
+    usize::try_from(scaled).unwrap_or(length)
+}
+
+/// Buffers, one a line, a mark for each slot. Of wide buffers every second, third, … slot is shown: slots are
+/// sorted by state, so that the picture stays true.
+pub(super) fn slot_tables<'a>(
+    buffers: impl IntoIterator<Item = &'a BufferTable>,
+    batch_size: u32,
+    width: usize,
+) -> Vec<Line> {
+    let room = width.saturating_sub(LABEL + REMARK).max(8);
+    let tables = buffers.into_iter().map(|buffer| slot_table(buffer, batch_size, room));
+    tables.collect()
+}
+
+fn slot_table(buffer: &BufferTable, batch_size: u32, room: usize) -> Line {
+    let step = buffer.slots.len().div_ceil(room).max(1);
+    let label = format!("buffer {}", buffer.version);
+    let line = Line::new(format!("  {label:<width$}", width = LABEL - 2));
+    let line = buffer.slots.iter().step_by(step).fold(line, |line, slot| {
+        let (ink, mark) = mark(slot);
+        line.then(ink, mark)
+    });
+    let occupied = buffer
+        .slots
+        .iter()
+        .filter(|slot| matches!(slot, SlotView::Occupied { .. }))
+        .count() as u64;
+    let remark = format!(
+        "  {}, {} of {}",
+        buffer.state,
+        grouped(occupied),
+        grouped(batch_size.into())
+    );
+    line.then(Ink::Dim, remark)
+}
+
+fn mark(slot: &SlotView) -> (Ink, String) {
+    match slot {
+        SlotView::Occupied { staleness } => (staleness_ink(*staleness), "■".to_owned()),
+        SlotView::Reserved { worker } => (Ink::Cyan, worker_mark(worker).to_string()),
+        SlotView::Empty | SlotView::Other => (Ink::Dim, "·".to_owned()),
+    }
+}
+
+/// The one character that stands for a worker: `rollout-3` is `3`, `rollout-12` is `c`.
+fn worker_mark(worker: &str) -> char {
+    let number = worker.rsplit('-').next().and_then(|digits| digits.parse().ok());
+    number
+        .and_then(|number: u32| char::from_digit(number, 36))
+        .unwrap_or('?')
+}
+
+fn staleness_ink(staleness: u64) -> Ink {
+    match staleness {
+        0 => Ink::Green,
+        1 => Ink::Yellow,
+        _ => Ink::Magenta,
+    }
+}
+
+fn legend() -> Line {
+    Line::new("  ")
+        .then(Ink::Cyan, "1 2 …")
+        .then(Ink::Dim, " reserved by that worker   · empty   finished, staleness ")
+        .then(Ink::Green, "■")
+        .then(Ink::Dim, " 0 ")
+        .then(Ink::Yellow, "■")
+        .then(Ink::Dim, " 1 ")
+        .then(Ink::Magenta, "■")
+        .then(Ink::Dim, " 2+")
+}
+
+fn trainer(view: &View) -> Line {
+    let line = Line::new("  trainer      ");
+    match view.trainer {
+        TrainerView::Starting => line.then(Ink::Dim, "starting"),
+        TrainerView::Waiting { since } => {
+            let waited = seconds(view.elapsed.saturating_sub(since));
+            line.then(
+                Ink::Yellow,
+                format!("waits for batch {}: {waited}", view.policy_version),
+            )
+        }
+        TrainerView::Training { tokens } => {
+            let what = format!("trains on batch {}, {} tokens", view.policy_version, grouped(tokens));
+            line.then(Ink::Green, what)
+        }
+        TrainerView::Killed => line.then(Ink::Red, "killed"),
+    }
+}
+
+fn worker(worker: &WorkerLine) -> Line {
+    let name = format!("{} {}", worker_mark(&worker.name), worker.name);
+    let line = Line::new(format!("  {name:<12} "));
+    let holds = counted(worker.reserved, "reservation");
+    if !worker.is_alive {
+        return line.then(Ink::Red, format!("killed; {holds} left behind"));
+    }
+    let Some(version) = worker.version else {
+        return line.then(Ink::Dim, "starting");
+    };
+    let finished = grouped(worker.finished);
+    line.then(
+        Ink::Plain,
+        format!("weights of version {version}, {holds}, {finished} finished"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::BufferId;
+
+    fn buffer(version: u64, state: &str, slots: &str) -> BufferTable {
+        let slots = slots.chars().map(|slot| match slot {
+            '.' => SlotView::Empty,
+            'A'..='D' => SlotView::Occupied {
+                staleness: u64::from(slot) - u64::from('A'),
+            },
+            digit => SlotView::Reserved {
+                worker: format!("rollout-{digit}"),
+            },
+        });
+        BufferTable {
+            version: BufferId(version),
+            state: state.to_owned(),
+            slots: slots.collect(),
+        }
+    }
+
+    fn plain(lines: &[Line]) -> String {
+        lines.iter().map(|line| line.plain() + "\n").collect()
+    }
+
+    #[test]
+    fn the_block_shows_progress_tables_trainer_and_workers() {
+        let view = View {
+            elapsed: Duration::from_millis(12_340),
+            published: 7,
+            batches: 20,
+            batch_size: 8,
+            policy_version: Version(7),
+            taken: None,
+            buffers: vec![buffer(7, "stuck", "AABBBB13"), buffer(8, "pending", "A....231")],
+            trainer: TrainerView::Waiting {
+                since: Duration::from_secs(12),
+            },
+            workers: vec![
+                WorkerLine {
+                    name: "rollout-1".to_owned(),
+                    version: Some(Version(7)),
+                    reserved: 2,
+                    finished: 30,
+                    is_alive: true,
+                },
+                WorkerLine {
+                    name: "rollout-2".to_owned(),
+                    version: Some(Version(6)),
+                    reserved: 1,
+                    finished: 30,
+                    is_alive: false,
+                },
+                WorkerLine {
+                    name: "rollout-3".to_owned(),
+                    version: None,
+                    reserved: 0,
+                    finished: 30,
+                    is_alive: true,
+                },
+            ],
+        };
+        assert_eq!(
+            plain(&block(&view, 80)),
+            "
+  ██████████████░░░░░░░░░░░░░░░░░░░░░░░░░░  7 of 20 batches   policy_version 7   12.3 s
+
+  buffer 7   ■■■■■■13  stuck, 6 of 8
+  buffer 8   ■····231  pending, 1 of 8
+
+  trainer      waits for batch 7: 0.3 s
+  1 rollout-1  weights of version 7, 2 reservations, 30 finished
+  2 rollout-2  killed; 1 reservation left behind
+  3 rollout-3  starting
+
+  1 2 … reserved by that worker   · empty   finished, staleness ■ 0 ■ 1 ■ 2+
+"
+        );
+    }
+
+    #[test]
+    fn of_a_wide_buffer_every_nth_slot_is_shown() {
+        let wide = buffer(
+            3,
+            "pending",
+            &format!("{}{}{}", "A".repeat(64), ".".repeat(32), "2".repeat(32)),
+        );
+        let lines = slot_tables([&wide], 128, LABEL + REMARK + 32);
+        assert_eq!(
+            plain(&lines),
+            "  buffer 3   ■■■■■■■■■■■■■■■■········22222222  pending, 64 of 128\n"
+        );
+    }
+
+    #[test]
+    fn staleness_shows_in_the_ink() {
+        let line = slot_table(&buffer(0, "ready", "ABCD"), 4, 10);
+        assert_eq!(
+            line.coloured(80),
+            "  buffer 0   \x1b[32m■\x1b[0m\x1b[33m■\x1b[0m\x1b[35m■\x1b[0m\x1b[35m■\x1b[0m\x1b[2m  ready, 4 of 4\x1b[0m"
+        );
+    }
+
+    #[test]
+    fn workers_beyond_nine_have_letters() {
+        assert_eq!(["rollout-3", "rollout-12", "other"].map(worker_mark), ['3', 'c', '?']);
+    }
+}

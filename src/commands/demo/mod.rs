@@ -1,0 +1,107 @@
+//! `berth demo`: a whole asynchronous training job on this machine, with everything that goes wrong in one.
+//!
+//! [`story`] starts the processes and tells what happens; [`worker`] and [`trainer`] are those processes, which know nothing
+//! but the server's address; [`audit`] and [`compare`] say at the end whether the protocol held.
+
+mod audit;
+mod cast;
+mod compare;
+mod draw;
+mod ink;
+mod lengths;
+mod pace;
+mod plan;
+mod record;
+mod screen;
+mod story;
+mod summary;
+mod text;
+mod trainer;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+
+use crate::client::Client;
+use crate::commands::processes::{Notice, interrupted};
+use cast::Cast;
+use ink::Line;
+use plan::{Plan, RUN};
+use screen::Screen;
+use story::DemoError;
+use summary::Summary;
+
+pub use plan::DemoArgs;
+pub use trainer::{DemoTrainerArgs, run_trainer};
+pub use worker::{DemoWorkerArgs, run_worker};
+
+/// Plays the whole job. Fails if a process does, or if an invariant was violated; an unusable file of lengths is wrong use.
+pub async fn run(args: DemoArgs) -> ExitCode {
+    match stage(args).await {
+        Ok(Verdict::Clean) => ExitCode::SUCCESS,
+        Ok(Verdict::Violated) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("berth demo: {error}");
+            ExitCode::from(if matches!(error, DemoError::Lengths(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+/// What the demo found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Clean,
+    Violated,
+}
+
+/// Plays the job, and clears the stage however it ends.
+async fn stage(args: DemoArgs) -> Result<Verdict, DemoError> {
+    let plan = Plan::new(args)?;
+    let (sender, mut notices) = mpsc::unbounded_channel();
+    let mut cast = Cast::with_server(sender)?;
+    let mut screen = Screen::stdout();
+    let outcome = tokio::select! {
+        outcome = perform(&plan, &mut cast, &mut notices, &mut screen) => outcome,
+        _ = interrupted() => Err(DemoError::Interrupted),
+    };
+    screen.clear();
+    cast.stop().await;
+    outcome
+}
+
+async fn perform(
+    plan: &Plan,
+    cast: &mut Cast,
+    notices: &mut mpsc::UnboundedReceiver<Notice>,
+    screen: &mut Screen,
+) -> Result<Verdict, DemoError> {
+    for line in plan.describe() {
+        screen.add(&Line::new(line));
+    }
+    cast.server_ready().await?;
+    let started_at = Instant::now();
+    let record = story::play(plan, cast, notices, screen).await?;
+    let took = started_at.elapsed();
+    cast.stop_players().await;
+
+    let audit = audit::audit(&Client::new(cast.server().url())?.run(RUN)).await?;
+    let contradictions = record.contradictions(&audit);
+    let summary = Summary {
+        max_staleness: plan.max_staleness,
+        pace: plan.pace,
+        took,
+        record: &record,
+        audit: &audit,
+        contradictions: &contradictions,
+    };
+    for line in summary.lines() {
+        screen.add(&line);
+    }
+    Ok(if summary.is_clean() {
+        Verdict::Clean
+    } else {
+        Verdict::Violated
+    })
+}

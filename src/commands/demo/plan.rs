@@ -1,0 +1,148 @@
+//! What the user asked for, with everything that follows from it.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use super::lengths::{Lengths, LengthsError};
+use super::pace::Pace;
+use super::text::counted;
+use crate::client::RunSettings;
+
+/// The lease of the demo's run, in milliseconds: short, so that a killed worker is missed within the demo.
+pub(super) const LEASE_MS: u64 = 2_000;
+/// The run's name.
+pub(super) const RUN: &str = "demo";
+
+/// A whole asynchronous training job on this machine: a server, rollout workers and a trainer, as real processes.
+///
+/// Nothing is generated or trained: response lengths are drawn, and time is compressed. On the way one worker is killed with
+/// SIGKILL while it holds reservations, and the trainer while it trains. At the end the event log is read and every
+/// invariant checked. Exit status 1 if one is violated.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Entries in one training batch.
+    #[arg(
+        long,
+        env = "BERTH_DEMO_BATCH_SIZE",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u32).range(1..=65_536)
+    )]
+    batch_size: u32,
+    /// How many policy versions a trained entry may be old; 0 is synchronous training.
+    #[arg(
+        long,
+        env = "BERTH_DEMO_MAX_STALENESS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(..=64)
+    )]
+    max_staleness: u64,
+    /// How many batches to train.
+    #[arg(long, env = "BERTH_DEMO_BATCHES", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    batches: u64,
+    /// How many rollout processes there are.
+    #[arg(
+        long,
+        env = "BERTH_DEMO_WORKERS",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u64).range(1..=35)
+    )]
+    workers: u64,
+    /// How many responses one rollout process generates at once [default: what fills every place of the window].
+    #[arg(long, env = "BERTH_DEMO_CONCURRENCY")]
+    concurrency: Option<NonZeroUsize>,
+    /// Where lengths and rewards are drawn from. Which process finishes first is up to the machine all the same.
+    #[arg(long, env = "BERTH_DEMO_SEED", default_value_t = 0)]
+    seed: u64,
+    /// Response lengths of your own: a file with one number of tokens a line, and `#` comments [default: log-normal, median
+    /// 6,000, sigma 0.9, cut at 38,912].
+    #[arg(long, env = "BERTH_DEMO_LENGTHS", value_name = "FILE")]
+    lengths: Option<PathBuf>,
+    /// Simulated seconds in one second; a response grows by 50 tokens in a simulated one [default: so that a response of mean
+    /// length takes 0.7 s].
+    #[arg(long, env = "BERTH_DEMO_SPEED", value_parser = speed)]
+    speed: Option<f64>,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
+        _ => Err("not a number above 0".to_owned()),
+    }
+}
+
+/// The demo as it will run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) batch_size: u32,
+    pub(super) max_staleness: u64,
+    pub(super) batches: u64,
+    pub(super) workers: u64,
+    /// Responses that one worker generates at once.
+    pub(super) concurrency: usize,
+    pub(super) seed: u64,
+    pub(super) lengths_file: Option<PathBuf>,
+    pub(super) lengths: Lengths,
+    pub(super) pace: Pace,
+}
+
+impl Plan {
+    /// Reads the lengths, and fills in what was not said.
+    pub(super) fn new(args: DemoArgs) -> Result<Self, LengthsError> {
+        let lengths = Lengths::load(args.lengths.as_deref())?;
+        let pace = args.speed.map_or_else(|| Pace::for_lengths(&lengths), Pace::new);
+        let places = u64::from(args.batch_size) * (args.max_staleness + 1);
+        let enough = usize::try_from(places.div_ceil(args.workers)).unwrap_or(usize::MAX);
+        Ok(Self {
+            batch_size: args.batch_size,
+            max_staleness: args.max_staleness,
+            batches: args.batches,
+            workers: args.workers,
+            concurrency: args.concurrency.map_or(enough, NonZeroUsize::get),
+            seed: args.seed,
+            lengths_file: args.lengths,
+            lengths,
+            pace,
+        })
+    }
+
+    pub(super) fn run_settings(&self) -> RunSettings {
+        RunSettings {
+            batch_size: self.batch_size,
+            max_staleness: self.max_staleness,
+            lease_ms: LEASE_MS,
+        }
+    }
+
+    /// The batch from which on a worker is due to be killed.
+    pub(super) fn worker_dies_at(&self) -> u64 {
+        self.batches * 3 / 10
+    }
+
+    /// The batch from which on the trainer is due to be killed.
+    pub(super) fn trainer_dies_at(&self) -> u64 {
+        self.batches * 6 / 10
+    }
+
+    /// In words, a line each.
+    pub(super) fn describe(&self) -> [String; 3] {
+        let Self {
+            batch_size,
+            max_staleness,
+            batches,
+            workers,
+            concurrency,
+            seed,
+            ..
+        } = self;
+        let (lengths, speed) = (self.lengths.describe(), self.pace.speed_in_words());
+        [
+            format!(
+                "{} of {batch_size}, max_staleness {max_staleness}; {} with {concurrency} responses at once",
+                counted(*batches, "batch"),
+                counted(*workers, "worker"),
+            ),
+            format!("Lengths: {lengths}; seed {seed}"),
+            format!("Time: 1 s here is {speed} s of a cluster with 50 tokens/s for each response"),
+        ]
+    }
+}

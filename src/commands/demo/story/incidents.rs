@@ -1,0 +1,155 @@
+//! What goes wrong on purpose: a worker dies while it holds reservations, and the trainer while it trains.
+
+use std::time::Duration;
+
+use super::{DemoError, Story};
+use crate::commands::demo::draw::TrainerView;
+use crate::commands::demo::ink::Ink;
+use crate::commands::demo::text::counted;
+
+/// For how many batches a moment is awaited at which a worker holds much.
+const PATIENCE: u64 = 1;
+/// How long the killed trainer stays away.
+const TRAINER_ABSENCE: Duration = Duration::from_millis(500);
+
+/// How far the worker's death has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum WorkerIncident {
+    /// It is still to happen.
+    Ahead,
+    /// It was killed, and what it held is not free yet.
+    Killed { name: String },
+    /// A new process has taken its place.
+    Over,
+}
+
+/// How far the trainer's death has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TrainerIncident {
+    /// It is still to happen.
+    Ahead,
+    /// It was killed, and stays away until then, as a time since the demo's start.
+    Away { until: Duration },
+    /// A new process has taken its place.
+    Over,
+}
+
+impl Story<'_> {
+    /// Kills the worker that holds the most, once it is time for it.
+    pub(super) async fn kill_worker_if_due(&mut self) -> Result<(), DemoError> {
+        let batches_since = self
+            .record
+            .last()
+            .and_then(|last| last.0.checked_sub(self.plan.worker_dies_at()));
+        let (WorkerIncident::Ahead, Some(batches_since)) = (&self.worker_incident, batches_since) else {
+            return Ok(());
+        };
+        let workers = self.run.workers().await?.workers;
+        let Some(busiest) = workers.into_iter().max_by_key(|worker| worker.reserved) else {
+            return Ok(());
+        };
+        // Half of what it could hold, so that its death is felt; but not for ever.
+        let enough = if batches_since > PATIENCE {
+            1
+        } else {
+            (self.plan.concurrency as u64).div_ceil(2)
+        };
+        if busiest.reserved < enough {
+            return Ok(());
+        }
+        let name = busiest.worker;
+        let Some(pid) = self.cast.kill_worker(&name).await else {
+            return Ok(());
+        };
+        self.mark_worker(&name, Life::Over);
+        // Asked again: it may have finished some in its last moment.
+        let left_behind = self.reserved_by(&name).await?;
+        let what = format!(
+            "killed (SIGKILL, pid {pid}) holding {}",
+            counted(left_behind, "reservation")
+        );
+        self.screen.say(&name, Ink::Red, &what);
+        self.worker_incident = WorkerIncident::Killed { name: name.clone() };
+        self.restart_worker_if_free(&name).await
+    }
+
+    /// Starts a new process under the killed worker's name, once nothing is left of what the old one held.
+    pub(super) async fn restart_worker_if_free(&mut self, name: &str) -> Result<(), DemoError> {
+        let is_killed = matches!(&self.worker_incident, WorkerIncident::Killed { name: killed } if killed == name);
+        if !is_killed || self.reserved_by(name).await? > 0 {
+            return Ok(());
+        }
+        let pid = self.cast.start_worker(name, self.plan)?;
+        self.mark_worker(name, Life::Begun);
+        self.worker_incident = WorkerIncident::Over;
+        self.screen
+            .say(name, Ink::Green, &format!("starts again (pid {pid}), in a new session"));
+        Ok(())
+    }
+
+    /// Kills the trainer while it trains, once it is time for it. Called when it has just got a batch.
+    pub(super) async fn kill_trainer_if_due(&mut self) -> Result<(), DemoError> {
+        let Some(holding) = self.record.last() else {
+            return Ok(());
+        };
+        if self.trainer_incident != TrainerIncident::Ahead || holding.0 < self.plan.trainer_dies_at() {
+            return Ok(());
+        }
+        let Some(pid) = self.cast.kill_trainer().await else {
+            return Ok(());
+        };
+        self.view.trainer = TrainerView::Killed;
+        let what = if self.run.status().await?.policy_version > holding {
+            format!("killed (SIGKILL, pid {pid}) just after it published")
+        } else {
+            format!("killed (SIGKILL, pid {pid}): batch {holding} taken, not published")
+        };
+        self.screen.say("trainer", Ink::Red, &what);
+        self.trainer_incident = TrainerIncident::Away {
+            until: self.screen.elapsed() + TRAINER_ABSENCE,
+        };
+        Ok(())
+    }
+
+    /// Starts a new trainer, once the old one has been away for long enough.
+    pub(super) fn restart_trainer_if_due(&mut self) -> Result<(), DemoError> {
+        let TrainerIncident::Away { until } = self.trainer_incident else {
+            return Ok(());
+        };
+        if self.screen.elapsed() < until {
+            return Ok(());
+        }
+        let pid = self.cast.start_trainer(self.plan)?;
+        self.view.trainer = TrainerView::Starting;
+        self.trainer_incident = TrainerIncident::Over;
+        self.screen.say(
+            "trainer",
+            Ink::Green,
+            &format!("starts again (pid {pid}), asks for the next batch"),
+        );
+        Ok(())
+    }
+
+    async fn reserved_by(&self, name: &str) -> Result<u64, DemoError> {
+        let workers = self.run.workers().await?.workers;
+        Ok(workers
+            .iter()
+            .filter(|worker| worker.worker == name)
+            .map(|worker| worker.reserved)
+            .sum())
+    }
+
+    fn mark_worker(&mut self, name: &str, life: Life) {
+        for line in self.view.workers.iter_mut().filter(|line| line.name == name) {
+            line.is_alive = life == Life::Begun;
+            line.version = None;
+        }
+    }
+}
+
+/// What happened to a worker's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Begun,
+    Over,
+}
