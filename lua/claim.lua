@@ -11,7 +11,7 @@
 --@include tables
 --@include entries
 
-local stopped = run.open() or sessions.enter()
+local stopped = sessions.begin()
 if stopped then
   return stopped
 end

@@ -18,7 +18,7 @@
 local PAGE = 200
 local MOST_TOLD = 1000
 
-local stopped = run.open() or sessions.enter()
+local stopped = sessions.begin()
 if stopped then
   return stopped
 end

@@ -1,9 +1,9 @@
 #!lua
 -- Occupy: finishes entries, one after another, each a step of its own.
 --
--- args     worker?, session?, items: 1 to 20 of { id, finish { reward?, tokens?, payload?, meta? } }
--- body     results, one for each item: { id, state, buffer, slot, buffer_state, late } or { id, code, reason? } with the
---          codes unknown_trajectory and trajectory_discarded
+-- args     calls: [{ mark, worker?, session?, items: [{ id, finish { reward?, tokens?, payload?, meta? } }] }], of 20 items in all
+-- body     replies, to each call: results, one for each item: { id, state, buffer, slot, buffer_state, late } or
+--          { id, code, reason? } with the codes unknown_trajectory and trajectory_discarded
 -- event    occupy, for each entry that this call finished; `late` if it had been discarded (Late occupy)
 --
 -- Safe to send twice: an entry that is occupied already only shows where it is.
@@ -13,14 +13,6 @@
 --@include entries
 --@include moves
 --@include discarding
-
-local stopped = run.open(function()
-  local hashes = { 'entries', 'occupied', 'sessions', 'batches' }
-  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget' })
-end) or sessions.enter()
-if stopped then
-  return stopped
-end
 
 local LATE_REASONS = { lease_expired = true, abandoned = true }
 
@@ -73,18 +65,18 @@ local function current_place(id, entry)
   }
 end
 
-local function record_occupy(id, entry)
+local function record_occupy(call, id, entry)
   run.record({
     type = 'occupy',
-    worker = args.worker or entry.worker,
-    session = args.worker and sessions.caller_token or entry.session,
+    worker = call.worker or entry.worker,
+    session = sessions.caller and sessions.caller_token or entry.session,
     late = entry.late,
     ids = { id },
     effects = tables.take_effects(),
   })
 end
 
-local function occupy(item)
+local function occupy(call, item)
   local id = item.id
   local entry = entries.load(id)
   if not entry then
@@ -113,16 +105,21 @@ local function occupy(item)
   if sessions.caller then
     sessions.caller.finished = sessions.caller.finished + 1
   end
-  record_occupy(id, entry)
+  record_occupy(call, id, entry)
   return current_place(id, entry)
 end
 
-local results = {}
-for index, item in ipairs(args.items) do
-  results[index] = occupy(item)
-end
-if sessions.caller then
-  sessions.save()
-end
-tables.wake()
-return run.finish({ results = results })
+return sessions.run_calls(function()
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches' }
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget' })
+end, function(call)
+  local results = {}
+  for index, item in ipairs(call.items) do
+    results[index] = occupy(call, item)
+  end
+  if sessions.caller then
+    sessions.save()
+  end
+  tables.wake()
+  return { results = results }
+end)

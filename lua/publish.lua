@@ -12,7 +12,7 @@
 --@include sessions
 --@include tables
 
-local stopped = run.open() or sessions.enter()
+local stopped = sessions.begin()
 if stopped then
   return stopped
 end

@@ -1,13 +1,14 @@
 #!lua
 -- Reserve: admits entries, one for each of `ids` in turn, until one is blocked.
 --
--- args     worker, session?, version?, ids (1 to 100), prompts? (as many as ids at most),
---          request? { id, fingerprint, step }: step 0 begins the call or repeats it, later ones go on with it
--- body     granted     the step's answer: granted, blocked_by?, and what with_run adds
+-- args     calls: [{ mark, worker, session?, version?, ids (1 to 50), prompts? (as many as ids at most),
+--          request? { id, fingerprint, step }: step 0 begins the call or repeats it, later ones go on with it }]
+-- body     replies, to each call:
+--          granted     the step's answer: granted, blocked_by?, and what with_run adds
 --          repeated    answers: those of all steps of the first call; nothing was added and its later steps are refused
 --          closed      a repetition has been answered: this step was not done
 --          version_unknown | version_not_published | version_too_stale | request_id_reused
--- event    reserve, if anything was granted
+-- event    reserve, for each call that was granted anything
 --
 -- Safe to send twice: by the request id, or else by the ids.
 --@include run
@@ -16,44 +17,6 @@
 --@include entries
 
 local TEN_MINUTES_MS = 600000
-
-local stopped = run.open(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget' })
-end) or sessions.enter()
-if stopped then
-  return stopped
-end
-
-local request = args.request
-local request_key = request and sessions.caller_key .. '\0' .. request.id
-local known
-
-local function step_answer(step)
-  return redis.call('HGET', keys.requests, request_key .. '\0' .. step)
-end
-
-if request then
-  local packed = redis.call('HGET', keys.requests, request_key)
-  known = packed and cmsgpack.unpack(packed)
-  if known and known.fingerprint ~= request.fingerprint then
-    return sessions.refuse('request_id_reused')
-  end
-  if known and request.step == 0 then
-    known.closed = true
-    redis.call('HSET', keys.requests, request_key, cmsgpack.pack(known))
-    local answers = {}
-    for step = 0, known.steps - 1 do
-      answers[step + 1] = cmsgpack.unpack(step_answer(step))
-    end
-    return run.finish({ outcome = 'repeated', answers = answers })
-  end
-  if known and request.step < known.steps then
-    return run.finish(cmsgpack.unpack(step_answer(request.step)))
-  end
-  if request.step > 0 and (not known or known.closed) then
-    return sessions.refuse('closed')
-  end
-end
 
 local function grant(id, entry, position)
   local at = tables.place(position)
@@ -72,84 +35,140 @@ local function answer_with(granted, blocked_by)
   return sessions.with_run({ outcome = 'granted', granted = granted, blocked_by = blocked_by })
 end
 
+local function step_answer(request_key, step)
+  return cmsgpack.unpack(redis.call('HGET', keys.requests, request_key .. '\0' .. step))
+end
+
+-- What a request that was met before is answered, or nil if this step of it is to be done.
+local function known_answer(request, request_key, known)
+  if known and known.fingerprint ~= request.fingerprint then
+    return { outcome = 'request_id_reused' }
+  end
+  if known and request.step == 0 then
+    known.closed = true
+    redis.call('HSET', keys.requests, request_key, cmsgpack.pack(known))
+    local answers = {}
+    for step = 0, known.steps - 1 do
+      answers[step + 1] = step_answer(request_key, step)
+    end
+    return { outcome = 'repeated', answers = answers }
+  end
+  if known and request.step < known.steps then
+    return step_answer(request_key, request.step)
+  end
+  if request.step > 0 and (not known or known.closed) then
+    return { outcome = 'closed' }
+  end
+end
+
+local function remember(request, request_key, known, answer)
+  known = known or { fingerprint = request.fingerprint, steps = 0, checked = 0 }
+  redis.call('HSET', keys.requests, request_key .. '\0' .. known.steps, cmsgpack.pack(answer))
+  known.steps = known.steps + 1
+  redis.call('HSET', keys.requests, request_key, cmsgpack.pack(known))
+  redis.call('ZADD', keys.forget, run.state.clock + TEN_MINUTES_MS, 'request:' .. request_key)
+end
+
 -- A script that was sent twice without a request id: its ids are new each time, so what they name is its own work.
-if redis.call('HEXISTS', keys.entries, args.ids[1]) == 1 then
+local function own_work(ids)
   local granted = {}
-  for _, id in ipairs(args.ids) do
+  for _, id in ipairs(ids) do
     local entry = entries.load(id)
     if entry and entry.state == 'reserved' then
       granted[#granted + 1] = grant(id, entry, tables.reserved_position(id, entry.version))
     end
   end
-  return run.finish(answer_with(granted))
+  return answer_with(granted)
 end
 
-local version = args.version or sessions.caller.version
-if not version then
-  return sessions.refuse('version_unknown')
-end
-if version > run.state.policy_version then
-  return sessions.refuse('version_not_published', { version = version, policy_version = run.state.policy_version })
-end
-if version < run.state.policy_version and version + tables.ETA < run.state.next_buffer then
-  return sessions.refuse('version_too_stale', { policy_version = run.state.policy_version })
+local function refusal(version)
+  local latest = run.state.policy_version
+  if not version then
+    return { outcome = 'version_unknown' }
+  end
+  if version > latest then
+    return { outcome = 'version_not_published', policy_version = latest }
+  end
+  if version < latest and version + tables.ETA < run.state.next_buffer then
+    return { outcome = 'version_too_stale', policy_version = latest }
+  end
 end
 
-local granted, blocked_by, generating = {}, nil, tables.reserved_in_all()
-for index, id in ipairs(args.ids) do
-  if run.config.max_concurrency and generating >= run.config.max_concurrency then
-    blocked_by = 'concurrency'
-    break
+-- Admits what there is a place for. Returns the grants, their ids, and what blocks the next.
+local function admit(call, version)
+  local granted, ids = {}, {}
+  local most, generating = run.config.max_concurrency, tables.reserved_in_all()
+  for index, id in ipairs(call.ids) do
+    if most and generating >= most then
+      return granted, ids, 'concurrency'
+    end
+    local position = tables.admission_position(version)
+    if not position then
+      return granted, ids, 'staleness'
+    end
+    local entry = {
+      state = 'reserved',
+      prompt = call.prompts and call.prompts[index],
+      worker = call.worker,
+      session = sessions.caller_token,
+      version = version,
+      attempt = 1,
+      reserved_at_ms = run.now_ms,
+      granted_at = run.state.clock,
+    }
+    entries.admit(id, entry, position)
+    entries.save(id, entry)
+    redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
+    generating = generating + 1
+    granted[#granted + 1], ids[#ids + 1] = grant(id, entry, position), id
   end
-  local position = tables.admission_position(version)
-  if not position then
-    blocked_by = 'staleness'
-    break
+  return granted, ids
+end
+
+local function reserve(call)
+  local request, request_key, known = call.request, nil, nil
+  if request then
+    request_key = sessions.caller_key .. '\0' .. request.id
+    local packed = redis.call('HGET', keys.requests, request_key)
+    known = packed and cmsgpack.unpack(packed)
+    local answer = known_answer(request, request_key, known)
+    if answer then
+      return answer
+    end
   end
-  local entry = {
-    state = 'reserved',
-    prompt = args.prompts and args.prompts[index],
-    worker = args.worker,
+  if redis.call('HEXISTS', keys.entries, call.ids[1]) == 1 then
+    return own_work(call.ids)
+  end
+  local version = call.version or sessions.caller.version
+  local refused = refusal(version)
+  if refused then
+    return refused
+  end
+
+  local granted, ids, blocked_by = admit(call, version)
+  local answer = answer_with(granted, blocked_by)
+  if #granted == 0 then
+    return answer
+  end
+  if sessions.caller.version ~= version then
+    sessions.caller.version = version
+    sessions.save()
+  end
+  run.state.totals.reserved = run.state.totals.reserved + #granted
+  if request then
+    remember(request, request_key, known, answer)
+  end
+  run.record({
+    type = 'reserve',
+    worker = call.worker,
     session = sessions.caller_token,
     version = version,
-    attempt = 1,
-    reserved_at_ms = run.now_ms,
-    granted_at = run.state.clock,
-  }
-  entries.admit(id, entry, position)
-  entries.save(id, entry)
-  redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
-  generating = generating + 1
-  granted[#granted + 1] = grant(id, entry, position)
+    ids = ids,
+    effects = tables.take_effects(),
+  })
+  return answer
 end
 
-local body = answer_with(granted, blocked_by)
-if #granted == 0 then
-  return run.finish(body)
-end
-
-if sessions.caller.version ~= version then
-  sessions.caller.version = version
-  sessions.save()
-end
-run.state.totals.reserved = run.state.totals.reserved + #granted
-if request then
-  known = known or { fingerprint = request.fingerprint, steps = 0, checked = 0 }
-  redis.call('HSET', keys.requests, request_key .. '\0' .. known.steps, cmsgpack.pack(body))
-  known.steps = known.steps + 1
-  redis.call('HSET', keys.requests, request_key, cmsgpack.pack(known))
-  redis.call('ZADD', keys.forget, run.state.clock + TEN_MINUTES_MS, 'request:' .. request_key)
-end
-local ids = {}
-for index, one in ipairs(granted) do
-  ids[index] = one.id
-end
-run.record({
-  type = 'reserve',
-  worker = args.worker,
-  session = sessions.caller_token,
-  version = version,
-  ids = ids,
-  effects = tables.take_effects(),
-})
-return run.finish(body)
+return sessions.run_calls(function()
+  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget' })
+end, reserve)

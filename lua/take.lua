@@ -16,7 +16,7 @@
 --@include moves
 --@include discarding
 
-local stopped = run.open() or sessions.enter()
+local stopped = sessions.begin()
 if stopped then
   return stopped
 end

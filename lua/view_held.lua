@@ -27,14 +27,14 @@ if last then
   low = '(' .. sessions.member(entries.holder_of(last), args.after)
 end
 
-local entries, next_id = {}, nil
+local shown, next_id = {}, nil
 for index, member in ipairs(redis.call('ZRANGE', keys.held, low, high, 'BYLEX', 'LIMIT', 0, args.limit + 1)) do
   if index > args.limit then
-    next_id = entries[index - 1].id
+    next_id = shown[index - 1].id
     break
   end
   local id = string.match(member, '(%Z+)$')
   local entry = entries.load(id)
-  entries[index] = { id = id, entry = entry, place = tables.place(tables.reserved_position(id, entry.version)) }
+  shown[index] = { id = id, entry = entry, place = tables.place(tables.reserved_position(id, entry.version)) }
 end
-return run.answer({ entries = entries, next = next_id })
+return run.answer({ entries = shown, next = next_id })

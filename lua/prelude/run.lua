@@ -6,6 +6,7 @@
 -- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
 local args = cmsgpack.unpack(ARGV[1])
 local run, tables, entries, sessions = {}, {}, {}, {}
+run.mark = args.mark -- the random word of the next event
 local keys = {
   run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone
   entries = KEYS[2], -- hash: id -> entry
@@ -126,8 +127,8 @@ end
 function run.record(event)
   local state = run.state
   state.seq = state.seq + 1
-  state.mark = args.mark
-  event.seq, event.at_ms, event.mark = state.seq, run.now_ms, args.mark
+  state.mark = run.mark
+  event.seq, event.at_ms, event.mark = state.seq, run.now_ms, run.mark
   redis.call('XADD', keys.events, string.format('%d-0', state.seq), 'event', cmsgpack.pack(event))
   run.wake('events')
 end

@@ -49,24 +49,54 @@ function sessions.renew_lease()
   redis.call('ZADD', keys.leases, run.state.clock, sessions.caller_key)
 end
 
--- Finds the caller's session, or refuses it, and renews its lease. Returns a reply if the script must end here: a session that
--- is new, or whose predecessor still holds something, is opened by a script of its own first.
-function sessions.enter()
-  run.advance_clock()
-  tables.open()
-  if not args.worker then
+-- Finds the session that makes a call, and renews its lease. Returns the outcome that ends the call, or nil: a session that is
+-- new, or whose predecessor still holds something, is opened by a script of its own first.
+function sessions.enter(call)
+  sessions.caller, sessions.caller_key, sessions.caller_token = nil, nil, nil
+  if not call.worker then
     return nil
   end
-  sessions.caller_token = args.session or sessions.current_token(args.worker) or ''
-  sessions.caller_key = sessions.key_of(args.worker, sessions.caller_token)
+  sessions.caller_token = call.session or sessions.current_token(call.worker) or ''
+  sessions.caller_key = sessions.key_of(call.worker, sessions.caller_token)
   sessions.caller = sessions.load(sessions.caller_key)
   if not sessions.caller or sessions.caller.predecessor then
-    return run.stop('new_session', { worker = args.worker, session = args.session })
+    return { outcome = 'new_session', worker = call.worker, session = call.session }
   end
   if sessions.caller.ended then
-    return run.stop('fenced')
+    return { outcome = 'fenced' }
   end
   sessions.renew_lease()
+end
+
+-- How a script begins that does one call. Returns a reply if the script must end here.
+function sessions.begin()
+  local stopped = run.open()
+  if stopped then
+    return stopped
+  end
+  run.advance_clock()
+  tables.open()
+  local ended = sessions.enter(args)
+  return ended and run.reply({ stop = ended })
+end
+
+-- How a script runs that does the calls of many clients, one after another, each as if it were alone: `act` returns the body of
+-- the answer to one. That spares all but the first the way into the script and out of it.
+function sessions.run_calls(look, act)
+  local stopped = run.open(look)
+  if stopped then
+    return stopped
+  end
+  run.advance_clock()
+  tables.open()
+  local replies = {}
+  for index, call in ipairs(args.calls) do
+    run.mark = call.mark
+    local ended = sessions.enter(call)
+    local body = not ended and act(call) or nil
+    replies[index] = { seq = run.state.seq, stop = ended, body = body }
+  end
+  return run.finish({ replies = replies })
 end
 
 -- Ends a script that refused its call: the session was renewed and nothing else changed.

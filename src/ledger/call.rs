@@ -1,12 +1,15 @@
 //! How a script is called: the envelope of its arguments and of its answer, and the outcomes that every script may have.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
+use super::coalescing::Coalescer;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::store::keys::RunKeys;
 use crate::store::script::{self, Script};
-use crate::store::{StoreError, migrations};
+use crate::store::{Store, StoreError, migrations};
 
 #[derive(Serialize)]
 struct Envelope<'a, A> {
@@ -17,8 +20,9 @@ struct Envelope<'a, A> {
     args: &'a A,
 }
 
+/// What a script, or one of the calls that it did, replies.
 #[derive(Deserialize)]
-struct Reply<T> {
+pub(super) struct Reply<T> {
     seq: Option<u64>,
     stop: Option<Stop>,
     body: Option<T>,
@@ -36,9 +40,16 @@ enum Stop {
     Fenced,
 }
 
+/// What sending a call once came to. In all but the first case it was not done, and may be sent again.
+pub(super) enum Sent<T> {
+    Done(Seen<T>),
+    NewSession(SessionArgs),
+    OldLayout { found: u32 },
+}
+
 /// The session to open, as the script was told of it.
 #[derive(Serialize, Deserialize)]
-struct SessionArgs {
+pub(super) struct SessionArgs {
     worker: String,
     session: Option<String>,
 }
@@ -52,11 +63,45 @@ struct OpenedSession {
 #[derive(Serialize)]
 pub(super) struct NoArgs {}
 
+/// A random word for the event that a step may append: the scripts have no randomness of their own.
+pub(super) fn mark() -> String {
+    format!("{:08x}", Uuid::new_v4().as_fields().0)
+}
+
+impl<T: DeserializeOwned> Reply<T> {
+    /// Sends a script once.
+    pub(super) async fn of(
+        store: &Store,
+        script: &Script,
+        keys: &RunKeys,
+        args: &impl Serialize,
+    ) -> Result<Sent<T>, LedgerError> {
+        let envelope = Envelope {
+            layout: migrations::CURRENT,
+            mark: &mark(),
+            args,
+        };
+        store.run::<Self>(script, keys, &envelope).await?.judge()
+    }
+}
+
+impl<T> Reply<T> {
+    pub(super) fn judge(self) -> Result<Sent<T>, LedgerError> {
+        let refused = |refusal| Err(LedgerError::Refused { seq: self.seq, refusal });
+        match (self.body, self.stop) {
+            (Some(value), _) => Ok(Sent::Done(Seen { seq: self.seq, value })),
+            (None, Some(Stop::NewSession(session))) => Ok(Sent::NewSession(session)),
+            (None, Some(Stop::Layout { found })) if found < migrations::CURRENT => Ok(Sent::OldLayout { found }),
+            (None, Some(Stop::Layout { found })) => Err(LedgerError::NewerLayout { found }),
+            (None, Some(Stop::Fenced)) => refused(Refusal::Fenced),
+            (None, Some(Stop::UnknownRun)) => refused(Refusal::UnknownRun),
+            (None, None) => Err(StoreError::Broken("a script answered neither a body nor a stop".to_owned()).into()),
+        }
+    }
+}
+
 impl Ledger {
-    /// Calls a script on a run until it has done its own step.
-    ///
-    /// The script is sent again only when it said that it was not done (the session was not open, or the layout not up to
-    /// date): never after an error, when it may have run.
+    /// Does a call on a run with a script of its own.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,
         script: &Script,
@@ -66,20 +111,52 @@ impl Ledger {
         self.attention.call(run);
         let keys = Self::keys(run);
         loop {
-            match self.send(script, &keys, args).await? {
-                Sent::Done(seen) => return Ok(seen),
-                Sent::NewSession(session) => self.open_session(&keys, &session).await?,
-                Sent::OldLayout { found } => {
-                    migrations::climb(&self.store, &keys, &migrations::LADDER, found).await?;
-                }
+            let sent = Reply::of(&self.store, script, &keys, args).await?;
+            if let Some(seen) = self.done(&keys, sent).await? {
+                return Ok(seen);
             }
         }
+    }
+
+    /// Does a call on a run that may share its script with others'.
+    pub(super) async fn shared_call<C, T>(
+        &self,
+        coalescer: &Arc<Coalescer<C, T>>,
+        run: &RunName,
+        call: &C,
+        entries: usize,
+    ) -> Result<Seen<T>, LedgerError>
+    where
+        C: Serialize + Clone + Send + Sync + 'static,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.attention.call(run);
+        let keys = Self::keys(run);
+        loop {
+            let sent = coalescer.send(&self.store, run, call.clone(), entries).await?;
+            if let Some(seen) = self.done(&keys, sent).await? {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// The answer to a call, or `None` after what had to be done before it, when it is to be sent again.
+    ///
+    /// It is sent again only when it said that it was not done (the session was not open, or the layout not up to date): never
+    /// after an error, when it may have been.
+    async fn done<T>(&self, keys: &RunKeys, sent: Sent<T>) -> Result<Option<Seen<T>>, LedgerError> {
+        match sent {
+            Sent::Done(seen) => return Ok(Some(seen)),
+            Sent::NewSession(session) => self.open_session(keys, &session).await?,
+            Sent::OldLayout { found } => migrations::climb(&self.store, keys, &migrations::LADDER, found).await?,
+        }
+        Ok(None)
     }
 
     /// Opens a session, and discards what its predecessor held, in steps.
     async fn open_session(&self, keys: &RunKeys, session: &SessionArgs) -> Result<(), LedgerError> {
         loop {
-            match self.send::<OpenedSession>(&script::OPEN_SESSION, keys, session).await? {
+            match Reply::<OpenedSession>::of(&self.store, &script::OPEN_SESSION, keys, session).await? {
                 Sent::Done(Seen {
                     value: OpenedSession { more: true },
                     ..
@@ -89,44 +166,4 @@ impl Ledger {
             }
         }
     }
-
-    async fn send<T: DeserializeOwned>(
-        &self,
-        script: &Script,
-        keys: &RunKeys,
-        args: &impl Serialize,
-    ) -> Result<Sent<T>, LedgerError> {
-        let mark = format!("{:08x}", Uuid::new_v4().as_fields().0);
-        let envelope = Envelope {
-            layout: migrations::CURRENT,
-            mark: &mark,
-            args,
-        };
-        let reply: Reply<T> = self.store.run(script, keys, &envelope).await?;
-        let refused = |refusal| {
-            Err(LedgerError::Refused {
-                seq: reply.seq,
-                refusal,
-            })
-        };
-        match (reply.body, reply.stop) {
-            (Some(value), _) => Ok(Sent::Done(Seen { seq: reply.seq, value })),
-            (None, Some(Stop::NewSession(session))) => Ok(Sent::NewSession(session)),
-            (None, Some(Stop::Layout { found })) if found < migrations::CURRENT => Ok(Sent::OldLayout { found }),
-            (None, Some(Stop::Layout { found })) => Err(LedgerError::NewerLayout { found }),
-            (None, Some(Stop::Fenced)) => refused(Refusal::Fenced),
-            (None, Some(Stop::UnknownRun)) => refused(Refusal::UnknownRun),
-            (None, None) => {
-                let empty = format!("script {} answered neither a body nor a stop", script.name());
-                Err(StoreError::Broken(empty).into())
-            }
-        }
-    }
-}
-
-/// What sending a script once came to.
-enum Sent<T> {
-    Done(Seen<T>),
-    NewSession(SessionArgs),
-    OldLayout { found: u32 },
 }

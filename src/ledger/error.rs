@@ -7,7 +7,7 @@ use crate::protocol::{BufferId, Reason, Version};
 use crate::store::{StoreError, migrations};
 
 /// A call that was not done.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum LedgerError {
     /// The protocol refuses it, as the run stands at `seq`.
     #[error("{refusal}")]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::coalescing::Coalescer;
 use super::names::{Caller, ClientReason};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::protocol::tables::{BufferState, DiscardedFrom};
@@ -63,15 +64,18 @@ pub enum OccupiedState {
     Taken,
 }
 
-#[derive(Serialize)]
-struct OccupyArgs<'a> {
+/// The Occupy calls that are on their way.
+pub(super) type Occupies = Coalescer<OccupyCall, OccupyBody>;
+
+#[derive(Clone, Serialize)]
+pub(super) struct OccupyCall {
     #[serde(flatten)]
-    caller: Option<&'a Caller>,
-    items: &'a [Finished],
+    caller: Option<Caller>,
+    items: Vec<Finished>,
 }
 
 #[derive(Deserialize)]
-struct OccupyBody {
+pub(super) struct OccupyBody {
     results: Vec<ItemResult>,
 }
 
@@ -154,9 +158,11 @@ impl Ledger {
             value: Vec::with_capacity(finished.len()),
         };
         for items in finished.chunks(STEP) {
-            let step = self
-                .call::<OccupyBody>(&script::OCCUPY, run, &OccupyArgs { caller, items })
-                .await?;
+            let call = OccupyCall {
+                caller: caller.cloned(),
+                items: items.to_vec(),
+            };
+            let step = self.shared_call(&self.occupies, run, &call, items.len()).await?;
             seen.seq = step.seq;
             seen.value
                 .extend(step.value.results.into_iter().map(|result| match result {

@@ -2,6 +2,7 @@
 //! a type, and so is every refusal. Knows no HTTP.
 
 mod call;
+mod coalescing;
 mod error;
 pub mod events;
 pub mod finishing;
@@ -20,8 +21,10 @@ use std::sync::Arc;
 pub use error::{LedgerError, Refusal};
 pub use names::RunName;
 
-use crate::store::Store;
+use coalescing::Coalescer;
+
 use crate::store::wakes::Wakes;
+use crate::store::{Store, script};
 
 /// The ledger of all runs in one database. Cheap to clone; any number of them, in any number of processes, behave as one.
 #[derive(Clone)]
@@ -29,6 +32,8 @@ pub struct Ledger {
     store: Arc<Store>,
     wakes: Wakes,
     attention: Arc<sweeping::Attention>,
+    reserves: Arc<reserving::Reserves>,
+    occupies: Arc<finishing::Occupies>,
 }
 
 /// An answer about a run, with the run's sequence number after (or at) the call.
@@ -59,6 +64,8 @@ impl Ledger {
             wakes: Wakes::listen(Arc::clone(&store)),
             store,
             attention: Arc::default(),
+            reserves: Arc::new(Coalescer::new(&script::RESERVE)),
+            occupies: Arc::new(Coalescer::new(&script::OCCUPY)),
         }
     }
 

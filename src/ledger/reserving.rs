@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::coalescing::Coalescer;
 use super::names::{Caller, Prompt, RequestId};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::protocol::tables::BlockedBy;
 use crate::protocol::{BufferId, Slot, TrajectoryId, Version};
-use crate::store::{StoreError, script};
+use crate::store::StoreError;
 
 /// The most entries that one script admits.
 const STEP: usize = 50;
@@ -67,31 +68,34 @@ pub struct Reservation {
     pub finished: bool,
 }
 
-#[derive(Serialize)]
-struct ReserveArgs<'a> {
+/// The Reserve calls that are on their way.
+pub(super) type Reserves = Coalescer<ReserveCall, ReserveOutcome>;
+
+#[derive(Clone, Serialize)]
+pub(super) struct ReserveCall {
     #[serde(flatten)]
-    caller: &'a Caller,
+    caller: Caller,
     version: Option<Version>,
-    ids: &'a [TrajectoryId],
-    prompts: &'a [Prompt],
-    request: Option<RequestArgs<'a>>,
+    ids: Vec<TrajectoryId>,
+    prompts: Vec<Prompt>,
+    request: Option<RequestArgs>,
 }
 
-#[derive(Serialize)]
-struct RequestArgs<'a> {
-    id: &'a str,
-    fingerprint: &'a str,
+#[derive(Clone, Serialize)]
+struct RequestArgs {
+    id: RequestId,
+    fingerprint: String,
     step: usize,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-enum ReserveOutcome {
+pub(super) enum ReserveOutcome {
     Granted(Reservation),
     Repeated { answers: Vec<Reservation> },
     Closed,
     VersionUnknown,
-    VersionNotPublished { version: Version, policy_version: Version },
+    VersionNotPublished { policy_version: Version },
     VersionTooStale { policy_version: Version },
     RequestIdReused,
 }
@@ -152,19 +156,18 @@ impl Ledger {
     ) -> Result<Seen<Step>, LedgerError> {
         let from = (step * STEP).min(request.prompts.len());
         let prompts = &request.prompts[from..];
-        let fingerprint = fingerprint(request);
-        let args = ReserveArgs {
-            caller: &request.caller,
+        let call = ReserveCall {
+            caller: request.caller.clone(),
             version: request.version,
-            ids,
-            prompts: &prompts[..prompts.len().min(ids.len())],
-            request: request.request_id.as_ref().map(|id| RequestArgs {
-                id: id.as_str(),
-                fingerprint: &fingerprint,
+            ids: ids.to_vec(),
+            prompts: prompts[..prompts.len().min(ids.len())].to_vec(),
+            request: request.request_id.clone().map(|id| RequestArgs {
+                id,
+                fingerprint: fingerprint(request),
                 step,
             }),
         };
-        let seen = self.call::<ReserveOutcome>(&script::RESERVE, run, &args).await?;
+        let seen = self.shared_call(&self.reserves, run, &call, ids.len()).await?;
         let refusal = match seen.value {
             ReserveOutcome::Granted(answer) => {
                 return Ok(Seen {
@@ -185,11 +188,9 @@ impl Ledger {
                 });
             }
             ReserveOutcome::VersionUnknown => Refusal::VersionUnknown,
-            ReserveOutcome::VersionNotPublished {
-                version,
-                policy_version,
-            } => Refusal::VersionNotPublished {
-                version,
+            ReserveOutcome::VersionNotPublished { policy_version } => Refusal::VersionNotPublished {
+                // As it was said: not every number comes back from Lua as it went there.
+                version: request.version.unwrap_or(policy_version),
                 policy_version,
             },
             ReserveOutcome::VersionTooStale { policy_version } => Refusal::VersionTooStale { policy_version },

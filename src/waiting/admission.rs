@@ -5,7 +5,7 @@
 //! tells the answer.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -35,15 +35,17 @@ struct Waiter {
     reply: oneshot::Sender<Answer>,
     /// What it was told last; `None` until it was tried for the first time.
     last: Option<Seen<Reservation>>,
-    attendance: Option<Attendance>,
+    /// Holds the session's lease once the call waits. It is the call's own, and ends with it: a client that hangs up lets go.
+    attendance: Weak<OnceLock<Attendance>>,
 }
 
 impl Waiter {
     /// Takes down that nothing was granted; from now on the session's lease is held.
     fn told(&mut self, ledger: &Ledger, run: &RunName, seen: Seen<Reservation>) {
         let lease_ms = seen.value.lease_expires_in_ms;
-        self.attendance
-            .get_or_insert_with(|| ledger.attend(run, &self.request.caller, lease_ms));
+        if let Some(attendance) = self.attendance.upgrade() {
+            attendance.get_or_init(|| ledger.attend(run, &self.request.caller, lease_ms));
+        }
         self.last = Some(seen);
     }
 }
@@ -77,12 +79,13 @@ impl Waiting {
     /// discarded as `abandoned`.
     pub async fn reserve(&self, run: &RunName, request: ReserveRequest, wait: Duration) -> Answer {
         let (reply, answer) = oneshot::channel();
+        let attendance = Arc::new(OnceLock::new());
         let waiter = Waiter {
             request,
             deadline: Instant::now() + wait,
             reply,
             last: None,
-            attendance: None,
+            attendance: Arc::downgrade(&attendance),
         };
         if !wait.is_zero() && self.queues.lock().contains_key(run) {
             self.enqueue(run, waiter);

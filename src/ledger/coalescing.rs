@@ -1,0 +1,159 @@
+//! Calls of many clients that go to the database as one script.
+//!
+//! Most of what a script costs is the way into it and out of it. So while a script runs for a run, the calls of the same kind
+//! that come meanwhile gather, and go together in the next one. A call that comes alone goes at once; nobody waits for company.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::sync::oneshot;
+
+use super::call::{Reply, Sent, mark};
+use super::{LedgerError, RunName};
+use crate::store::keys::RunKeys;
+use crate::store::script::Script;
+use crate::store::{Store, StoreError};
+
+/// The most entries that the calls of one script treat, so that none takes long.
+const MOST_ENTRIES: usize = 20;
+
+/// The calls of one kind that have not been sent yet, by run.
+pub(super) struct Coalescer<C, T> {
+    script: &'static LazyLock<Script>,
+    lanes: Mutex<HashMap<RunName, VecDeque<Pending<C, T>>>>,
+}
+
+struct Pending<C, T> {
+    call: C,
+    entries: usize,
+    reply: oneshot::Sender<Result<Sent<T>, LedgerError>>,
+}
+
+#[derive(Serialize)]
+struct Calls<'a, C> {
+    calls: Vec<Marked<'a, C>>,
+}
+
+#[derive(Serialize)]
+struct Marked<'a, C> {
+    mark: String,
+    #[serde(flatten)]
+    call: &'a C,
+}
+
+#[derive(Deserialize)]
+struct Replies<T> {
+    replies: Vec<Reply<T>>,
+}
+
+impl<C, T> Coalescer<C, T>
+where
+    C: Serialize + Send + Sync + 'static,
+    T: DeserializeOwned + Send + 'static,
+{
+    pub(super) fn new(script: &'static LazyLock<Script>) -> Self {
+        Self {
+            script,
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// Sends a call that treats so many entries, alone or with others, once.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        run: &RunName,
+        call: C,
+        entries: usize,
+    ) -> Result<Sent<T>, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        let pending = Pending { call, entries, reply };
+        let is_first = {
+            let mut lanes = self.lock();
+            let lane = lanes.get_mut(run);
+            let is_first = lane.is_none();
+            match lane {
+                Some(lane) => lane.push_back(pending),
+                None => {
+                    lanes.insert(run.clone(), VecDeque::from([pending]));
+                }
+            }
+            is_first
+        };
+        if is_first {
+            // A task of its own: the caller that happens to be the first may hang up.
+            tokio::spawn(Arc::clone(self).serve(Arc::clone(store), run.clone()));
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Broken("the task that sends calls ended".to_owned()).into()))
+    }
+
+    /// Sends what has gathered until nothing has.
+    async fn serve(self: Arc<Self>, store: Arc<Store>, run: RunName) {
+        let keys = RunKeys::new(run.as_str());
+        while let Some(batch) = self.next_batch(&run) {
+            let calls = batch
+                .iter()
+                .map(|pending| Marked {
+                    mark: mark(),
+                    call: &pending.call,
+                })
+                .collect();
+            let sent = Reply::<Replies<T>>::of(&store, self.script, &keys, &Calls { calls }).await;
+            hand_out(batch, sent);
+        }
+    }
+
+    /// The calls that go next, or `None`, and then the next call is the first again.
+    fn next_batch(&self, run: &RunName) -> Option<Vec<Pending<C, T>>> {
+        let mut lanes = self.lock();
+        let lane = lanes.get_mut(run)?;
+        let mut batch = Vec::new();
+        let mut entries = 0;
+        while let Some(pending) = lane.front() {
+            entries += pending.entries;
+            if !batch.is_empty() && entries > MOST_ENTRIES {
+                break;
+            }
+            batch.extend(lane.pop_front());
+        }
+        if batch.is_empty() {
+            lanes.remove(run);
+            return None;
+        }
+        Some(batch)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunName, VecDeque<Pending<C, T>>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives each call its own answer, or the one reason why none was done.
+fn hand_out<C, T>(batch: Vec<Pending<C, T>>, sent: Result<Sent<Replies<T>>, LedgerError>) {
+    let mut replies = match sent {
+        Ok(Sent::Done(seen)) => seen.value.replies.into_iter(),
+        Ok(Sent::OldLayout { found }) => {
+            for pending in batch {
+                let _ = pending.reply.send(Ok(Sent::OldLayout { found }));
+            }
+            return;
+        }
+        Ok(Sent::NewSession(_)) => Vec::new().into_iter(),
+        Err(error) => {
+            for pending in batch {
+                let _ = pending.reply.send(Err(error.clone()));
+            }
+            return;
+        }
+    };
+    for pending in batch {
+        let reply = replies.next().map_or_else(
+            || Err(StoreError::Broken("a script answered fewer calls than it was sent".to_owned()).into()),
+            Reply::judge,
+        );
+        let _ = pending.reply.send(reply);
+    }
+}
