@@ -1,14 +1,21 @@
 //! Requests into types: names in the path, queries, and JSON bodies, with an error that names the field.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::body::to_bytes;
+use axum::body::{Body as AnyBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use serde::de::DeserializeOwned;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use tokio::time::timeout;
 
 use super::problem::{Code, Problem};
 use crate::ledger::RunName;
@@ -19,6 +26,10 @@ use crate::protocol::{BufferId, TrajectoryId};
 const MOST_BYTES: usize = 4 << 20;
 /// The most bytes of a body that finishes many: 1,024 of 16 KiB of `meta` and 2 KiB of `payload` fit.
 const MOST_BYTES_OF_MANY: usize = 32 << 20;
+/// The most bytes of a refused body that are read nevertheless.
+const MOST_BYTES_THROWN_AWAY: usize = 64 << 20;
+/// How long a client that was refused may pause in its sending.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 /// The longest that a call may wait.
 const LONGEST_WAIT_MS: u64 = 60_000;
 
@@ -45,36 +56,56 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for BodyOfMany<T> {
 }
 
 async fn read_json<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
-    let content_type = request
-        .headers()
+    let (head, mut body) = request.into_parts();
+    match read_bytes(&head.headers, &mut body, most).await {
+        // A call whose fields are all optional may have no body at all, and then no type of it.
+        Ok(bytes) if bytes.is_empty() => parse(b"{}"),
+        Ok(bytes) => parse(&bytes),
+        Err(problem) => {
+            tokio::spawn(throw_away(body));
+            Err(problem)
+        }
+    }
+}
+
+async fn read_bytes(headers: &HeaderMap, body: &mut AnyBody, most: usize) -> Result<Bytes, Problem> {
+    let content_type = headers
         .get(CONTENT_TYPE)
-        .map(|value| value.to_str().unwrap_or_default().to_owned());
-    let announced = request
-        .headers()
+        .map(|value| value.to_str().unwrap_or_default());
+    let announced = headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     let too_large = || Problem::new(Code::TooLarge, format!("a body may have at most {most} bytes here"));
     let wrong_type = |found: &str| Problem::new(Code::UnsupportedMediaType, format!("the content-type is {found}"));
-    if let Some(other) = content_type.as_deref().filter(|kind| !is_json(kind)) {
+    if let Some(other) = content_type.filter(|kind| !is_json(kind)) {
         return Err(wrong_type(other));
     }
     if announced.is_some_and(|length| length > most) {
         return Err(too_large());
     }
-    let bytes = to_bytes(request.into_body(), most).await.map_err(|error| {
-        let is_limit = std::error::Error::source(&error)
-            .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>);
-        if is_limit {
+    let bytes = Limited::new(body, most).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
             too_large()
         } else {
             Problem::new(Code::InvalidRequest, "the body ended before its end")
         }
     })?;
-    match (content_type, bytes.is_empty()) {
-        // A call whose fields are all optional may have no body at all, and then no type of it.
-        (_, true) => parse(b"{}"),
-        (Some(_), false) => parse(&bytes),
-        (None, false) => Err(wrong_type("missing")),
+    let bytes = bytes.to_bytes();
+    if content_type.is_none() && !bytes.is_empty() {
+        return Err(wrong_type("missing"));
+    }
+    Ok(bytes)
+}
+
+/// Reads what is still coming of a body that was refused. Otherwise the connection would be closed on a client that is still
+/// sending, and many a client does not see an answer that comes before it has sent all.
+async fn throw_away(mut body: AnyBody) {
+    let mut left = MOST_BYTES_THROWN_AWAY;
+    while let Ok(Some(Ok(frame))) = timeout(LONGEST_SILENCE, body.frame()).await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            return;
+        }
     }
 }
 
@@ -85,9 +116,33 @@ fn is_json(content_type: &str) -> bool {
         .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
+/// A value that is written as an object: a struct alone would also be read from a list of its fields.
+#[derive(Debug)]
+pub(super) struct JsonObject<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json)
+    let JsonObject(value) = serde_path_to_error::deserialize(&mut json)
         .map_err(|error| invalid(&error.path().to_string(), &error.inner().to_string()))?;
     json.end()
         .map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use uuid::Uuid;
 
 use super::coalescing::Coalescer;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
@@ -65,7 +64,7 @@ pub(super) struct NoArgs {}
 
 /// A random word for the event that a step may append: the scripts have no randomness of their own.
 pub(super) fn mark() -> String {
-    format!("{:08x}", Uuid::new_v4().as_fields().0)
+    format!("{:08x}", rand::random::<u32>())
 }
 
 impl<T: DeserializeOwned> Reply<T> {

@@ -188,8 +188,8 @@ impl Ledger {
                 });
             }
             ReserveOutcome::VersionUnknown => Refusal::VersionUnknown,
+            // What a session said was published when it said it: it is the request's version that is not.
             ReserveOutcome::VersionNotPublished { policy_version } => Refusal::VersionNotPublished {
-                // As it was said: not every number comes back from Lua as it went there.
                 version: request.version.unwrap_or(policy_version),
                 policy_version,
             },

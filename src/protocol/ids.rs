@@ -3,19 +3,33 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
+
+/// The greatest number that whoever counts in floating point holds exactly, as Lua and many readers of JSON do.
+pub const GREATEST_EXACT: u64 = 1 << 53;
+
+/// A greater number would go to the scripts as another one, or even as a negative one.
+fn exact<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(deserializer)?;
+    if number > GREATEST_EXACT {
+        let expected = &"a number of at most 9007199254740992";
+        return Err(D::Error::invalid_value(Unexpected::Unsigned(number), expected));
+    }
+    Ok(number)
+}
 
 /// A policy version: how many times the policy has been published since version 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
-pub struct Version(pub u64);
+pub struct Version(#[serde(deserialize_with = "exact")] pub u64);
 
 /// A buffer: the batch that trains the version of the same number into the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
-pub struct BufferId(pub u64);
+pub struct BufferId(#[serde(deserialize_with = "exact")] pub u64);
 
 /// A slot of a buffer, from 0 at the front to `slots_per_buffer - 1` at the rear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]

@@ -1,12 +1,15 @@
 //! A `redis-server` process of the test's own, which the test may kill, pause and restart.
 
-use std::{fs, process::Stdio};
+use std::{fs, process::Stdio, time::Duration};
 
-use redis::{Client, RedisError, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use super::{process::signal, wait::wait_for};
+
+/// How long a command of a test may take. The library's own half a second is short on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// A `redis-server` on a Unix socket in a directory of its own (so that no two tests meet on a port), configured as
 /// we ask users to: append-only file synced on every write, no eviction. Both end with the value.
@@ -103,5 +106,10 @@ async fn ping(url: &str) -> Result<(), RedisError> {
 }
 
 pub(super) async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {
-    Client::open(url)?.get_multiplexed_async_connection().await
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(LIMIT))
+        .set_response_timeout(Some(LIMIT));
+    Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }

@@ -100,15 +100,22 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
 #[serde(deny_unknown_fields)]
 pub(super) struct RunChanges {
     /// How long a silent session keeps what it holds.
-    #[schema(minimum = 1000, maximum = 3_600_000)]
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(value_type = Option<u64>, nullable = false, minimum = 1000, maximum = 3_600_000)]
     lease_ms: Option<u64>,
     /// The most trajectories that may be generating at once; null for no limit.
     #[serde(default)]
     #[schema(value_type = Option<u64>, minimum = 1)]
     max_concurrency: Change<u64>,
     /// How many taken batches are kept.
-    #[schema(minimum = 1, maximum = 1_000_000)]
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 1_000_000)]
     keep_batches: Option<u64>,
+}
+
+/// A field that may be left out, but not unset.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    u64::deserialize(deserializer).map(Some)
 }
 
 /// Creates a run, or confirms that it exists with this configuration.

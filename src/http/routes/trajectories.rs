@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
-use crate::http::extract::{Body, BodyOfMany, Query, RunPath, TrajectoryPath, within};
+use crate::http::extract::{Body, BodyOfMany, JsonObject, Query, RunPath, TrajectoryPath, within};
 use crate::http::problem::{Code, Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
 use crate::ledger::finishing::{Discarded, Finish, Finished, OccupiedPlace};
@@ -14,6 +14,7 @@ use crate::ledger::looking::{FinishedWhere, TrajectoryPage};
 use crate::ledger::names::{Caller, ClientReason, SessionToken, WorkerName};
 use crate::ledger::trajectories::{Trajectory, TrajectoryState};
 use crate::ledger::{Refusal, Seen};
+use crate::protocol::ids::GREATEST_EXACT;
 use crate::protocol::{Place, Reason, TrajectoryId};
 
 const MOST_BYTES_OF_PAYLOAD: usize = 2 << 10;
@@ -49,8 +50,8 @@ pub(super) struct NewFinishes {
     /// Its session.
     session: Option<SessionToken>,
     /// The trajectories, at most 1,024.
-    #[schema(min_items = 1, max_items = 1024)]
-    trajectories: Vec<OneOfMany>,
+    #[schema(value_type = Vec<OneOfMany>, min_items = 1, max_items = 1024)]
+    trajectories: Vec<JsonObject<OneOfMany>>,
 }
 
 /// One of many finished trajectories.
@@ -154,6 +155,9 @@ fn finish(
             format!("at most {MOST_BYTES_OF_PAYLOAD} bytes"),
         ));
     }
+    if let Some(tokens) = tokens {
+        within("tokens", tokens, 0..=GREATEST_EXACT)?;
+    }
     let meta = meta.map(|meta| meta.get().to_owned());
     if meta
         .as_ref()
@@ -219,7 +223,7 @@ pub(super) async fn occupy_many(
     let mut finished = Vec::with_capacity(new.trajectories.len());
     // The text of each id, and whether it is one at all: others are unknown to the ledger without asking it.
     let mut ids = Vec::with_capacity(new.trajectories.len());
-    for one in new.trajectories {
+    for JsonObject(one) in new.trajectories {
         let id: Option<TrajectoryId> = one.id.parse().ok();
         let finish = finish(one.reward, one.tokens, one.payload, one.meta)?;
         finished.extend(id.map(|id| Finished { id, finish }));
