@@ -2,6 +2,7 @@
 //!
 //! Most of what a script costs is the way into it and out of it. So while a script runs for a run, the calls of the same kind
 //! that come meanwhile gather, and go together in the next one. A call that comes alone goes at once; nobody waits for company.
+//! Two scripts of a kind may be on their way at once, so that one is there when the database has done the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -15,13 +16,21 @@ use crate::store::keys::RunKeys;
 use crate::store::script::Script;
 use crate::store::{Store, StoreError};
 
-/// The most entries that the calls of one script treat, so that none takes long.
-const MOST_ENTRIES: usize = 20;
+/// The most entries that the calls of one script treat: it is to take well below a millisecond. A call of more goes alone.
+const MOST_ENTRIES: usize = 8;
+/// The most scripts of one kind that are on their way for a run.
+const MOST_SCRIPTS: usize = 2;
 
 /// The calls of one kind that have not been sent yet, by run.
 pub(super) struct Coalescer<C, T> {
     script: &'static LazyLock<Script>,
-    lanes: Mutex<HashMap<RunName, VecDeque<Pending<C, T>>>>,
+    lanes: Mutex<HashMap<RunName, Lane<C, T>>>,
+}
+
+struct Lane<C, T> {
+    pending: VecDeque<Pending<C, T>>,
+    /// Tasks that send them.
+    servers: usize,
 }
 
 struct Pending<C, T> {
@@ -68,26 +77,26 @@ where
         entries: usize,
     ) -> Result<Sent<T>, LedgerError> {
         let (reply, answer) = oneshot::channel();
-        let pending = Pending { call, entries, reply };
-        let is_first = {
-            let mut lanes = self.lock();
-            let lane = lanes.get_mut(run);
-            let is_first = lane.is_none();
-            match lane {
-                Some(lane) => lane.push_back(pending),
-                None => {
-                    lanes.insert(run.clone(), VecDeque::from([pending]));
-                }
-            }
-            is_first
-        };
-        if is_first {
-            // A task of its own: the caller that happens to be the first may hang up.
+        if self.enqueue(run, Pending { call, entries, reply }) {
+            // A task of its own: the caller that happens to start it may hang up.
             tokio::spawn(Arc::clone(self).serve(Arc::clone(store), run.clone()));
         }
         answer
             .await
             .unwrap_or_else(|_| Err(StoreError::Broken("the task that sends calls ended".to_owned()).into()))
+    }
+
+    /// Returns whether a further task is to send what is pending.
+    fn enqueue(&self, run: &RunName, pending: Pending<C, T>) -> bool {
+        let mut lanes = self.lock();
+        let lane = lanes.entry(run.clone()).or_insert_with(|| Lane {
+            pending: VecDeque::new(),
+            servers: 0,
+        });
+        lane.pending.push_back(pending);
+        let is_wanted = lane.servers < MOST_SCRIPTS;
+        lane.servers += usize::from(is_wanted);
+        is_wanted
     }
 
     /// Sends what has gathered until nothing has.
@@ -106,27 +115,30 @@ where
         }
     }
 
-    /// The calls that go next, or `None`, and then the next call is the first again.
+    /// The calls that go next, or `None`, and then the task that asked ends.
     fn next_batch(&self, run: &RunName) -> Option<Vec<Pending<C, T>>> {
         let mut lanes = self.lock();
         let lane = lanes.get_mut(run)?;
         let mut batch = Vec::new();
         let mut entries = 0;
-        while let Some(pending) = lane.front() {
+        while let Some(pending) = lane.pending.front() {
             entries += pending.entries;
             if !batch.is_empty() && entries > MOST_ENTRIES {
                 break;
             }
-            batch.extend(lane.pop_front());
+            batch.extend(lane.pending.pop_front());
         }
-        if batch.is_empty() {
+        if !batch.is_empty() {
+            return Some(batch);
+        }
+        lane.servers -= 1;
+        if lane.servers == 0 {
             lanes.remove(run);
-            return None;
         }
-        Some(batch)
+        None
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunName, VecDeque<Pending<C, T>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunName, Lane<C, T>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,161 @@
+//! What each script can be asked to do on the run of the workshop: so many ways as it has through its keys.
+
+use berth::store::script::{self, Script};
+use serde_json::{Value, json};
+
+use crate::workshop::{DISCARDED, NEW, OCCUPIED, RESERVED, Workshop, calls, occupy, occupy_by, reserve};
+
+/// One way: what is done before, and the arguments.
+pub(crate) struct Scenario {
+    before: Vec<Before>,
+    pub(crate) args: Value,
+}
+
+enum Before {
+    Script(&'static Script, Value),
+    /// A command on one of the run's keys.
+    Command(&'static str, &'static str, &'static [&'static str]),
+}
+
+use Before::{Command, Script as Run};
+
+impl Scenario {
+    /// Does what is done before.
+    pub(crate) async fn prepare(&self, workshop: &mut Workshop) {
+        for step in &self.before {
+            match step {
+                Run(script, args) => workshop.done(script, args.clone()).await,
+                Command(name, part, arguments) => {
+                    let key = workshop.keys.part(part);
+                    let mut command = redis::cmd(name);
+                    command.arg(key).arg(*arguments);
+                    let sent = command.query_async::<redis::Value>(&mut workshop.connection).await;
+                    sent.expect("a command");
+                }
+            }
+        }
+    }
+}
+
+fn at_once(args: Value) -> Scenario {
+    Scenario {
+        before: Vec::new(),
+        args,
+    }
+}
+
+fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
+    Scenario {
+        before: before.into_iter().collect(),
+        args,
+    }
+}
+
+/// All that is known of a script. In each of them it does, or shows, something.
+pub(crate) fn of(script: &str) -> Vec<Scenario> {
+    match script {
+        "claim" => vec![at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED }))],
+        "configure" => vec![at_once(
+            json!({ "changes": { "lease_ms": 5_000 }, "cleared": ["max_concurrency"] }),
+        )],
+        "create" => {
+            let create = || json!({ "creating": true, "config": { "max_staleness": 1, "initial_version": 0 } });
+            vec![at_once(create()), after([Run(&script::DELETE, json!({}))], create())]
+        }
+        "discard" => vec![
+            at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED, "reason": "failed" })),
+            at_once(json!({ "id": OCCUPIED, "reason": "filtered", "note": "a note" })),
+        ],
+        "heartbeat" => {
+            let by_holder = |fields: Value| {
+                let mut fields = fields;
+                fields["worker"] = "holder".into();
+                fields["session"] = "s".into();
+                fields
+            };
+            vec![
+                at_once(json!({ "worker": "silent", "session": "s", "version": 2 })),
+                at_once(by_holder(json!({ "acknowledged": [DISCARDED] }))),
+                after([let_a_lease_pass()], by_holder(json!({ "holding": [] }))),
+            ]
+        }
+        "occupy" => vec![
+            at_once(occupy(RESERVED)),
+            at_once(occupy_by("silent", "s", RESERVED)),
+            at_once(calls(json!({ "items": [{ "id": RESERVED, "finish": {} }] }))),
+            after(
+                [Run(&script::DISCARD, json!({ "id": RESERVED, "reason": "abandoned" }))],
+                occupy(RESERVED),
+            ),
+            // The slots of its buffer are full, and another's reservation makes room.
+            after(
+                [Run(&script::RESERVE, reserve(json!({ "version": 2, "ids": [NEW] })))],
+                occupy(RESERVED),
+            ),
+        ],
+        "open_session" => vec![
+            at_once(json!({ "worker": "new", "session": "s" })),
+            at_once(json!({ "worker": "holder", "session": "next" })),
+        ],
+        "publish" => vec![
+            at_once(json!({ "version": 2, "weights": "file:///weights" })),
+            after([Run(&script::TAKE, json!({}))], json!({ "version": 3 })),
+        ],
+        "reserve" => {
+            let request = |id| json!({ "id": id, "fingerprint": "body", "step": 0 });
+            vec![
+                at_once(reserve(json!({ "version": 2, "ids": [NEW] }))),
+                at_once(reserve(
+                    json!({ "version": 2, "ids": [NEW], "request": request("new") }),
+                )),
+                at_once(reserve(
+                    json!({ "version": 2, "ids": [NEW], "request": request("request") }),
+                )),
+                at_once(calls(
+                    json!({ "worker": "silent", "session": "s", "version": 2, "ids": [NEW] }),
+                )),
+            ]
+        }
+        "sweep" => {
+            let sweep = || json!({ "waiting": [{ "worker": "silent" }] });
+            let keep_one = json!({ "changes": { "keep_batches": 1 }, "cleared": [] });
+            vec![
+                at_once(sweep()),
+                after([Command("ZADD", "leases", &["-9000000000000", "holder\0s"])], sweep()),
+                after(
+                    [Command("ZADD", "forget", &["-1", "request:holder\0s\0request"])],
+                    sweep(),
+                ),
+                after([Command("ZADD", "forget", &["-1", "session:restarted\0old"])], sweep()),
+                after([Run(&script::CONFIGURE, keep_one)], sweep()),
+            ]
+        }
+        "take" => vec![
+            at_once(json!({})),
+            after([Run(&script::TAKE, json!({}))], json!({})),
+            after(
+                [Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" }))],
+                json!({}),
+            ),
+        ],
+        "view_entry" => vec![at_once(json!({ "id": RESERVED })), at_once(json!({ "id": OCCUPIED }))],
+        "view_held" => vec![
+            at_once(json!({ "limit": 100 })),
+            at_once(json!({ "worker": "holder", "after": DISCARDED, "limit": 1 })),
+        ],
+        "view_workers" => vec![
+            at_once(json!({ "limit": 100 })),
+            at_once(json!({ "after": "r", "limit": 1 })),
+        ],
+        "delete" | "view_run" | "view_slots" => vec![at_once(json!({}))],
+        unknown => panic!("no scenario for {unknown}"),
+    }
+}
+
+/// The shortest lease that a script takes: what was granted before is older.
+fn let_a_lease_pass() -> Before {
+    Run(
+        &script::CONFIGURE,
+        json!({ "changes": { "lease_ms": -1 }, "cleared": [] }),
+    )
+}

@@ -1,0 +1,165 @@
+//! The scripts without a server around them: a run in which each of its keys holds something, and nobody sweeps it.
+
+use berth::store::keys::{PARTS, RunKeys};
+use berth::store::script::{self, Script};
+use berth::store::{Store, StoreError, migrations};
+use redis::aio::MultiplexedConnection;
+use serde_json::{Value, json};
+
+use crate::keys::{Dumps, dumps, keep_dumps_alike};
+use crate::support::Database;
+
+/// Entries of the run, by what became of them.
+pub(crate) const TAKEN: &str = "00000000-0000-7000-8000-000000000000";
+pub(crate) const TAKEN_LATER: &str = "00000000-0000-7000-8000-000000000001";
+pub(crate) const RESERVED: &str = "00000000-0000-7000-8000-000000000002";
+pub(crate) const DISCARDED: &str = "00000000-0000-7000-8000-000000000003";
+pub(crate) const OCCUPIED: &str = "00000000-0000-7000-8000-000000000004";
+/// An id that no entry has.
+pub(crate) const NEW: &str = "00000000-0000-7000-8000-00000000000f";
+
+/// A Redis with one run at version 2: two batches were trained, and of three more entries one is reserved, one is discarded
+/// and one is occupied.
+pub(crate) struct Workshop {
+    pub(crate) keys: RunKeys,
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) store: Store,
+    _database: Database,
+}
+
+impl Workshop {
+    /// `None` as from [`Database::start`].
+    pub(crate) async fn open() -> Option<Self> {
+        let database = Database::start().await?;
+        let store = Store::new(&database.url().parse().expect("an address")).expect("a store");
+        let mut connection = database.connection().await;
+        keep_dumps_alike(&mut connection).await;
+        let workshop = Self {
+            keys: RunKeys::new("run"),
+            connection,
+            store,
+            _database: database,
+        };
+        workshop.fill().await;
+        Some(workshop)
+    }
+
+    /// Runs a script once on the run.
+    pub(crate) async fn run(&self, script: &Script, args: Value) -> Result<Value, StoreError> {
+        self.run_on(&self.keys, script, args).await
+    }
+
+    /// Runs a script once on a run that may be another one.
+    pub(crate) async fn run_on(&self, keys: &RunKeys, script: &Script, mut args: Value) -> Result<Value, StoreError> {
+        args["layout"] = migrations::CURRENT.into();
+        args["mark"] = "mark".into();
+        self.store.run(script, keys, &args).await
+    }
+
+    pub(crate) async fn dumps(&mut self) -> Dumps {
+        dumps(&mut self.connection, &self.keys).await
+    }
+
+    /// Sends one command to the Redis.
+    pub(crate) async fn command<const WORDS: usize>(&mut self, words: [&str; WORDS]) {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        let _: redis::Value = command.query_async(&mut self.connection).await.expect("a command");
+    }
+
+    /// Gives every key back what it held.
+    pub(crate) async fn restore(&mut self, dumps: &Dumps) {
+        let mut commands = redis::pipe();
+        for (part, dump) in dumps {
+            let key = self.keys.part(part);
+            match dump {
+                Some(dump) => commands.cmd("RESTORE").arg(key).arg(0).arg(dump).arg("REPLACE"),
+                None => commands.cmd("DEL").arg(key),
+            };
+        }
+        let _: redis::Value = commands.query_async(&mut self.connection).await.expect("a restore");
+    }
+
+    async fn fill(&self) {
+        let config = json!({ "batch_size": 1, "max_staleness": 1, "slots_per_buffer": 2, "lease_ms": 3_600_000,
+                             "keep_batches": 1_000, "initial_version": 0 });
+        let create = json!({ "creating": true, "config": config });
+        migrations::climb(&self.store, &self.keys, &migrations::LADDER, 0)
+            .await
+            .expect("a layout");
+        self.done(&script::CREATE, create).await;
+        for (worker, session) in [
+            ("silent", "s"),
+            ("restarted", "old"),
+            ("restarted", "new"),
+            ("stale", "s"),
+            ("holder", "s"),
+        ] {
+            self.done(&script::OPEN_SESSION, json!({ "worker": worker, "session": session }))
+                .await;
+        }
+        self.done(
+            &script::HEARTBEAT,
+            json!({ "worker": "stale", "session": "s", "version": 0 }),
+        )
+        .await;
+        for (version, id) in [TAKEN, TAKEN_LATER].into_iter().enumerate() {
+            self.done(&script::RESERVE, reserve(json!({ "version": version, "ids": [id] })))
+                .await;
+            self.done(&script::OCCUPY, occupy(id)).await;
+            self.done(&script::TAKE, json!({})).await;
+            self.done(&script::PUBLISH, json!({ "version": version + 1 })).await;
+        }
+        let request = json!({ "id": "request", "fingerprint": "body", "step": 0 });
+        let ids = [RESERVED, DISCARDED, OCCUPIED];
+        self.done(
+            &script::RESERVE,
+            reserve(json!({ "version": 2, "ids": ids, "request": request })),
+        )
+        .await;
+        self.done(&script::DISCARD, json!({ "id": DISCARDED, "reason": "failed" }))
+            .await;
+        self.done(&script::OCCUPY, occupy(OCCUPIED)).await;
+    }
+
+    /// Runs a script that must do something.
+    pub(crate) async fn done(&self, script: &Script, args: Value) {
+        let reply = self.run(script, args).await.expect("a script that runs");
+        assert_eq!(outcome(&reply), None, "{}: {reply}", script.name());
+    }
+}
+
+/// Why a script, or the one call that it was sent, was not done.
+pub(crate) fn outcome(reply: &Value) -> Option<&str> {
+    let of_the_call = &reply["body"]["replies"][0]["stop"]["outcome"];
+    reply["stop"]["outcome"].as_str().or(of_the_call.as_str())
+}
+
+/// The arguments of a script that does the calls of many clients.
+pub(crate) fn calls(mut call: Value) -> Value {
+    call["mark"] = "mark".into();
+    json!({ "calls": [call] })
+}
+
+/// The arguments of a Reserve of the worker that holds the run's entries.
+pub(crate) fn reserve(mut call: Value) -> Value {
+    call["worker"] = "holder".into();
+    call["session"] = "s".into();
+    calls(call)
+}
+
+/// The arguments of an Occupy by that worker.
+pub(crate) fn occupy(id: &str) -> Value {
+    occupy_by("holder", "s", id)
+}
+
+/// The arguments of an Occupy.
+pub(crate) fn occupy_by(worker: &str, session: &str, id: &str) -> Value {
+    let item = json!({ "id": id, "finish": { "reward": 1, "payload": "file:///payload" } });
+    calls(json!({ "worker": worker, "session": session, "items": [item] }))
+}
+
+/// Whether each key of the run holds something.
+pub(crate) fn is_full(dumps: &Dumps) -> bool {
+    PARTS.iter().all(|part| dumps[part].is_some())
+}
