@@ -1,6 +1,7 @@
 //! The transitions of the protocol as typed asynchronous calls. Each is one script, sent once; what a call may be answered is
 //! a type, and so is every refusal. Knows no HTTP.
 
+pub mod batches;
 mod call;
 mod coalescing;
 mod error;

@@ -1,33 +1,13 @@
-//! The trainer's side: take, publish, the latest version, and the batches (protocol, *Take* and *Publish*).
-
-use std::collections::BTreeMap;
+//! The trainer's side: take, publish, and the latest version (protocol, *Take* and *Publish*).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::trajectories::{EntryRecord, Surroundings, Trajectory};
+use super::batches::Batch;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
 use crate::protocol::tables::BufferState;
-use crate::protocol::{BufferId, TrajectoryId, Version};
+use crate::protocol::{BufferId, Version};
 use crate::store::{StoreError, script};
-
-/// How many records one read fetches.
-const PAGE: usize = 500;
-
-/// A batch, or a part of it.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Batch {
-    /// The version that it trains into the next.
-    pub version: BufferId,
-    /// Whether it was taken by an earlier call.
-    pub redelivered: bool,
-    /// How many entries of the batch come before these.
-    pub offset: usize,
-    /// Whether nothing of the batch comes after these.
-    pub complete: bool,
-    /// The entries, in slot order.
-    pub trajectories: Vec<Trajectory>,
-}
 
 /// The answer to a Take.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -129,51 +109,9 @@ pub struct LatestVersion {
 }
 
 #[derive(Deserialize)]
-struct VersionRecord {
+pub(super) struct VersionRecord {
     weights: Option<String>,
-    published_at_ms: u64,
-}
-
-#[derive(Deserialize)]
-struct BatchRecord {
-    entries: usize,
-    taken_at_ms: u64,
-}
-
-/// Whether a batch is still trained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BatchState {
-    /// The trainer has it.
-    Taken,
-    /// The version it trained was published.
-    Trained,
-}
-
-/// A batch, without its entries.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct BatchSummary {
-    /// The version that it trains into the next.
-    pub version: BufferId,
-    /// How many entries it has.
-    pub entries: usize,
-    /// How many of them have which staleness.
-    pub staleness: BTreeMap<u64, u64>,
-    /// Whether it is still trained.
-    pub state: BatchState,
-    /// When it was taken, in Unix milliseconds of the database's clock.
-    pub taken_at_ms: u64,
-    /// When the version it trained was published.
-    pub published_at_ms: Option<u64>,
-}
-
-/// A page of batches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct BatchPage {
-    /// The batches that are kept, oldest first.
-    pub batches: Vec<BatchSummary>,
-    /// The `after` of the next page; null at the end.
-    pub next: Option<BufferId>,
+    pub(super) published_at_ms: u64,
 }
 
 impl Ledger {
@@ -253,188 +191,5 @@ impl Ledger {
             seq: view.seq,
             value: latest,
         })
-    }
-
-    /// A part of a batch that was taken, from entry `offset` on, at most `most` entries.
-    pub async fn batch(
-        &self,
-        run: &RunName,
-        version: BufferId,
-        offset: usize,
-        most: usize,
-    ) -> Result<Seen<Batch>, LedgerError> {
-        let view = self.view_run(run).await?;
-        if version >= view.value.state.next_buffer {
-            return Err(refused(&view, Refusal::UnknownBatch { version }));
-        }
-        if version < view.value.state.oldest_kept {
-            return Err(refused(&view, Refusal::BatchPruned { version }));
-        }
-        self.read_batch(run, version, offset, most).await
-    }
-
-    /// Reads entries of a batch that was taken. They do not change any more, so that many reads see one batch.
-    async fn read_batch(
-        &self,
-        run: &RunName,
-        version: BufferId,
-        offset: usize,
-        most: usize,
-    ) -> Result<Seen<Batch>, LedgerError> {
-        let view = self.view_run(run).await?;
-        let pruned = || refused(&view, Refusal::BatchPruned { version });
-        let keys = Self::keys(run);
-        let mut get = redis::cmd("HGET");
-        get.arg(keys.part("batches")).arg(version.0);
-        let packed: Option<Vec<u8>> = self.store.command(&get).await?;
-        let record: BatchRecord = rmp_serde::from_slice(&packed.ok_or_else(pruned)?).map_err(StoreError::from)?;
-        let around = Surroundings {
-            max_staleness: view.value.config.max_staleness,
-            next_buffer: view.value.state.next_buffer,
-            reserved_at: None,
-            taken_at_ms: Some(record.taken_at_ms),
-        };
-        let end = offset.saturating_add(most).min(record.entries);
-        let mut trajectories = Vec::with_capacity(end.saturating_sub(offset));
-        for from in (offset..end).step_by(PAGE) {
-            let fields = (from..end.min(from + PAGE)).map(|slot| format!("{version}:{slot}"));
-            let ids = self.ids_in_slots(run, fields.collect()).await?;
-            for (id, entry) in self.entry_records(run, ids).await? {
-                trajectories.push(entry.ok_or_else(pruned)?.shown(id, around));
-            }
-        }
-        if trajectories.len() != end.saturating_sub(offset) {
-            return Err(pruned());
-        }
-        let batch = Batch {
-            version,
-            redelivered: true,
-            offset,
-            complete: end == record.entries,
-            trajectories,
-        };
-        Ok(Seen {
-            seq: view.seq,
-            value: batch,
-        })
-    }
-
-    /// The ids in slots of occupied entries (`buffer:slot`); empty ones are left out.
-    pub(super) async fn ids_in_slots(
-        &self,
-        run: &RunName,
-        slots: Vec<String>,
-    ) -> Result<Vec<TrajectoryId>, LedgerError> {
-        let mut get = redis::cmd("HMGET");
-        get.arg(Self::keys(run).part("occupied")).arg(slots);
-        let ids: Vec<Option<String>> = self.store.read(&get).await?;
-        let parsed: Result<Vec<_>, _> = ids.into_iter().flatten().map(|id| id.parse()).collect();
-        Ok(parsed.map_err(|error: uuid::Error| StoreError::Broken(error.to_string()))?)
-    }
-
-    /// The records of entries, in the order of the ids.
-    pub(super) async fn entry_records(
-        &self,
-        run: &RunName,
-        ids: Vec<TrajectoryId>,
-    ) -> Result<Vec<(TrajectoryId, Option<EntryRecord>)>, LedgerError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut get = redis::cmd("HMGET");
-        get.arg(Self::keys(run).part("entries"));
-        for id in &ids {
-            get.arg(id.to_string());
-        }
-        let packed: Vec<Option<Vec<u8>>> = self.store.read(&get).await?;
-        let mut records = Vec::with_capacity(ids.len());
-        for (id, packed) in ids.into_iter().zip(packed) {
-            let record = packed
-                .map(|packed| rmp_serde::from_slice(&packed))
-                .transpose()
-                .map_err(StoreError::from)?;
-            records.push((id, record));
-        }
-        Ok(records)
-    }
-
-    /// A page of the batches that are kept, of those after `after`, oldest first.
-    pub async fn batches(
-        &self,
-        run: &RunName,
-        after: Option<BufferId>,
-        limit: usize,
-    ) -> Result<Seen<BatchPage>, LedgerError> {
-        let view = self.view_run(run).await?;
-        let state = &view.value.state;
-        let first = after.map_or(state.oldest_kept.0, |after| {
-            state.oldest_kept.0.max(after.0.saturating_add(1))
-        });
-        let end = state.next_buffer.0.min(first.saturating_add(limit as u64));
-        let mut batches = Vec::new();
-        for version in first..end {
-            let max_staleness = view.value.config.max_staleness;
-            if let Some(summary) = self
-                .summarize(run, BufferId(version), max_staleness, state.policy_version)
-                .await?
-            {
-                batches.push(summary);
-            }
-        }
-        let next = (end > first && end < state.next_buffer.0).then(|| BufferId(end - 1));
-        Ok(Seen {
-            seq: view.seq,
-            value: BatchPage { batches, next },
-        })
-    }
-
-    async fn summarize(
-        &self,
-        run: &RunName,
-        version: BufferId,
-        max_staleness: u64,
-        policy_version: Version,
-    ) -> Result<Option<BatchSummary>, LedgerError> {
-        let keys = Self::keys(run);
-        let oldest = version.0.saturating_sub(max_staleness);
-        let mut get = redis::cmd("HMGET");
-        get.arg(keys.part("batches")).arg(version.0);
-        for of_version in oldest..=version.0 {
-            get.arg(format!("{version}/{of_version}"));
-        }
-        let mut fields: Vec<Option<Vec<u8>>> = self.store.command(&get).await?;
-        let counts = fields.split_off(1);
-        let Some(Some(packed)) = fields.pop() else {
-            return Ok(None);
-        };
-        let record: BatchRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
-        let counts = counts
-            .into_iter()
-            .map(|count| count.and_then(|text| String::from_utf8(text).ok()?.parse().ok()));
-        let staleness = (oldest..=version.0)
-            .zip(counts)
-            .map(|(of_version, count)| (version.0 - of_version, count.unwrap_or(0)))
-            .filter(|&(_, count)| count > 0)
-            .collect();
-        let mut get = redis::cmd("HGET");
-        get.arg(keys.part("versions")).arg(version.0 + 1);
-        let published: Option<Vec<u8>> = self.store.command(&get).await?;
-        let published: Option<VersionRecord> = published
-            .map(|packed| rmp_serde::from_slice(&packed))
-            .transpose()
-            .map_err(StoreError::from)?;
-        let is_trained = version.0 < policy_version.0;
-        Ok(Some(BatchSummary {
-            version,
-            entries: record.entries,
-            staleness,
-            state: if is_trained {
-                BatchState::Trained
-            } else {
-                BatchState::Taken
-            },
-            taken_at_ms: record.taken_at_ms,
-            published_at_ms: published.map(|record| record.published_at_ms),
-        }))
     }
 }

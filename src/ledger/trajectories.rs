@@ -1,10 +1,12 @@
-//! How an entry is shown, wherever it is shown.
+//! The records of entries: how they are read, and how an entry is shown wherever it is shown.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::{Ledger, LedgerError, RunName};
 use crate::protocol::{BufferId, Place, Reason, Slot, TrajectoryId, Version};
+use crate::store::StoreError;
 
 /// The state of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -135,5 +137,46 @@ impl EntryRecord {
             occupied_at_ms: self.occupied_at_ms,
             taken_at_ms: around.taken_at_ms,
         }
+    }
+}
+
+impl Ledger {
+    /// The ids in slots of occupied entries (`buffer:slot`); empty ones are left out.
+    pub(super) async fn ids_in_slots(
+        &self,
+        run: &RunName,
+        slots: Vec<String>,
+    ) -> Result<Vec<TrajectoryId>, LedgerError> {
+        let mut get = redis::cmd("HMGET");
+        get.arg(Self::keys(run).part("occupied")).arg(slots);
+        let ids: Vec<Option<String>> = self.store.read(&get).await?;
+        let parsed: Result<Vec<_>, _> = ids.into_iter().flatten().map(|id| id.parse()).collect();
+        Ok(parsed.map_err(|error: uuid::Error| StoreError::Broken(error.to_string()))?)
+    }
+
+    /// The records of entries, in the order of the ids.
+    pub(super) async fn entry_records(
+        &self,
+        run: &RunName,
+        ids: Vec<TrajectoryId>,
+    ) -> Result<Vec<(TrajectoryId, Option<EntryRecord>)>, LedgerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut get = redis::cmd("HMGET");
+        get.arg(Self::keys(run).part("entries"));
+        for id in &ids {
+            get.arg(id.to_string());
+        }
+        let packed: Vec<Option<Vec<u8>>> = self.store.read(&get).await?;
+        let mut records = Vec::with_capacity(ids.len());
+        for (id, packed) in ids.into_iter().zip(packed) {
+            let record = packed
+                .map(|packed| rmp_serde::from_slice(&packed))
+                .transpose()
+                .map_err(StoreError::from)?;
+            records.push((id, record));
+        }
+        Ok(records)
     }
 }

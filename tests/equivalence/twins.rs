@@ -2,21 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use berth::ledger::finishing::{Finish, Finished, OccupiedState};
 use berth::ledger::looking::SlotShown;
-use berth::ledger::names::{Caller, ClientReason};
-use berth::ledger::reserving::ReserveRequest;
-use berth::ledger::runs::ConfigChanges;
-use berth::ledger::sessions::HeartbeatRequest;
-use berth::ledger::training::NextBatch;
+use berth::ledger::names::Caller;
 use berth::ledger::trajectories::TrajectoryState;
 use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
-use berth::protocol::invariants::{self, Demand};
-use berth::protocol::tables::{
-    DiscardRefusal, Entry, EntryState, OccupyRefusal, PublishRefusal, ReserveRefusal, SlotState, SlotTables, Take,
-};
-use berth::protocol::{BufferId, Effect, Event, EventType, Place, Reason, RunConfig, TrajectoryId, Version};
+use berth::protocol::invariants;
+use berth::protocol::tables::{EntryState, SlotState, SlotTables};
+use berth::protocol::{Effect, Event, EventType, RunConfig, TrajectoryId};
 use proptest::sample::Index;
 use uuid::Uuid;
 
@@ -50,13 +43,13 @@ pub(crate) enum Step {
 }
 
 pub(crate) struct Twins {
-    ledger: Ledger,
-    run: RunName,
-    model: SlotTables,
+    pub(crate) ledger: Ledger,
+    pub(crate) run: RunName,
+    pub(crate) model: SlotTables,
     /// How often each worker has started.
-    starts: [usize; 3],
+    pub(crate) starts: [usize; 3],
     /// The holder of each reservation that the model knows.
-    holders: BTreeMap<TrajectoryId, usize>,
+    pub(crate) holders: BTreeMap<TrajectoryId, usize>,
     seen: u64,
     log: Auditor,
 }
@@ -122,7 +115,7 @@ impl Twins {
         self.compare().await;
     }
 
-    fn pick(&self, index: Index, wanted: fn(&EntryState) -> bool) -> Option<TrajectoryId> {
+    pub(crate) fn pick(&self, index: Index, wanted: fn(&EntryState) -> bool) -> Option<TrajectoryId> {
         let candidates: Vec<_> = self
             .model
             .entries()
@@ -132,14 +125,14 @@ impl Twins {
         (!candidates.is_empty()).then(|| *index.get(&candidates))
     }
 
-    fn caller(&self, worker: usize) -> Caller {
+    pub(crate) fn caller(&self, worker: usize) -> Caller {
         Caller {
             worker: format!("rollout-{worker}").parse().expect("a name"),
             session: Some(format!("start-{}", self.starts[worker]).parse().expect("a token")),
         }
     }
 
-    async fn new_events(&mut self) -> Vec<Event> {
+    pub(crate) async fn new_events(&mut self) -> Vec<Event> {
         let page = self
             .ledger
             .events(&self.run, self.seen, 1_000, None)
@@ -156,7 +149,7 @@ impl Twins {
     }
 
     /// What the step appended to the log: nothing, if it had no effects, or one event with just these.
-    async fn logged(&mut self, event_type: EventType, effects: &[Effect]) {
+    pub(crate) async fn logged(&mut self, event_type: EventType, effects: &[Effect]) {
         let events = self.new_events().await;
         let logged: Vec<_> = events
             .iter()
@@ -167,336 +160,6 @@ impl Twins {
         } else {
             assert_eq!(logged, [(event_type, effects.to_vec())]);
         }
-    }
-
-    async fn reserve(&mut self, worker: usize, lag: i64, count: usize) {
-        let version = Version(self.model.policy_version().0.saturating_add_signed(-lag));
-        let ids: Vec<_> = (0..count).map(|_| TrajectoryId::generate()).collect();
-        let request = ReserveRequest {
-            caller: self.caller(worker),
-            count,
-            version: Some(version),
-            prompts: Vec::new(),
-            request_id: None,
-        };
-        let answer = self.ledger.reserve(&self.run, &request, &ids).await;
-        match self.model.reserve(version, &ids) {
-            Ok(reserved) => {
-                let reservation = answer.expect("the model reserves").value;
-                let granted: Vec<_> = reservation
-                    .granted
-                    .iter()
-                    .map(|grant| Effect::Reserved {
-                        id: grant.id,
-                        version: grant.version,
-                        to: Place {
-                            buffer: grant.buffer,
-                            slot: grant.slot,
-                        },
-                    })
-                    .collect();
-                assert_eq!(granted, reserved.effects);
-                assert_eq!(reservation.blocked_by, reserved.blocked_by);
-                for grant in &reservation.granted {
-                    self.holders.insert(grant.id, worker);
-                    assert_eq!(grant.deadline, BufferId(version.0 + self.model.config().max_staleness));
-                }
-                self.logged(EventType::Reserve, &reserved.effects).await;
-            }
-            Err(refusal) => {
-                let expected = match refusal {
-                    ReserveRefusal::VersionNotPublished {
-                        version,
-                        policy_version,
-                    } => Refusal::VersionNotPublished {
-                        version,
-                        policy_version,
-                    },
-                    ReserveRefusal::IdReused { id } => panic!("{id} is new"),
-                    ReserveRefusal::VersionTooStale { .. } => Refusal::VersionTooStale {
-                        policy_version: self.model.policy_version(),
-                    },
-                };
-                assert_eq!(refusal_of(answer), expected);
-                self.logged(EventType::Reserve, &[]).await;
-            }
-        }
-    }
-
-    async fn occupy(&mut self, id: TrajectoryId) {
-        let demand = Demand::beside(&self.model, id);
-        let answer = self
-            .ledger
-            .occupy(
-                &self.run,
-                None,
-                Finished {
-                    id,
-                    finish: Finish::default(),
-                },
-            )
-            .await;
-        match self.model.occupy(id) {
-            Ok(occupied) => {
-                let place = answer.expect("the model occupies").value;
-                assert_eq!((place.buffer, place.slot), (occupied.place.buffer, occupied.place.slot));
-                assert_eq!(place.late, occupied.late);
-                let is_taken = place.buffer < self.model.next_buffer();
-                assert_eq!(
-                    place.state,
-                    if is_taken {
-                        OccupiedState::Taken
-                    } else {
-                        OccupiedState::Occupied
-                    }
-                );
-                let config = self.model.config();
-                if !occupied.repeated && config.slots_per_buffer == config.batch_size {
-                    let version = self.model.entry(id).expect("it is in the tables").version;
-                    assert_eq!(demand.check(id, version, place.buffer), None);
-                }
-                self.logged(EventType::Occupy, &occupied.effects).await;
-            }
-            Err(refusal) => {
-                let expected = match refusal {
-                    OccupyRefusal::Unknown => Refusal::UnknownTrajectory,
-                    OccupyRefusal::Discarded(reason) => Refusal::TrajectoryDiscarded { reason },
-                    OccupyRefusal::NoPlace => panic!("{id} was not discarded as surplus in time"),
-                };
-                assert_eq!(refusal_of(answer), expected);
-                self.logged(EventType::Occupy, &[]).await;
-            }
-        }
-    }
-
-    async fn discard(&mut self, id: TrajectoryId, reason: &str) {
-        let word: ClientReason = reason.parse().expect("a client's reason");
-        let answer = self.ledger.discard(&self.run, None, id, &word, None).await;
-        match self.model.discard(id, Reason::from(reason)) {
-            Ok(discarded) => {
-                let answer = answer.expect("the model discards").value;
-                assert_eq!(answer.discarded_from, discarded.discarded_from);
-                let promoted: Vec<_> = answer
-                    .promoted
-                    .iter()
-                    .map(|each| (each.id, each.from, each.to))
-                    .collect();
-                let expected: Vec<_> = discarded
-                    .effects
-                    .iter()
-                    .filter_map(|effect| match effect {
-                        Effect::Promoted { id, from, to } => Some((*id, from.buffer, to.buffer)),
-                        _ => None,
-                    })
-                    .collect();
-                assert_eq!(promoted, expected);
-                self.logged(EventType::Discard, &discarded.effects).await;
-            }
-            Err(refusal) => {
-                let expected = match refusal {
-                    DiscardRefusal::Unknown => Refusal::UnknownTrajectory,
-                    DiscardRefusal::Taken { .. } => Refusal::TrajectoryTaken,
-                };
-                assert_eq!(refusal_of(answer), expected);
-                self.logged(EventType::Discard, &[]).await;
-            }
-        }
-    }
-
-    /// A new process of the worker calls for the first time: what the old one held is gone at once.
-    async fn restart(&mut self, worker: usize) {
-        self.starts[worker] += 1;
-        let caller = self.caller(worker);
-        let beat = HeartbeatRequest {
-            caller,
-            version: None,
-            holding: None,
-            acknowledged: Vec::new(),
-        };
-        self.ledger
-            .heartbeat(&self.run, &beat)
-            .await
-            .expect("a heartbeat is answered");
-        let held = self.held_by(worker);
-        self.lost(&[EventType::SessionOpened], &held, &Reason::WorkerRestarted)
-            .await;
-    }
-
-    async fn expire(&mut self) {
-        let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
-        loop {
-            let swept = self.ledger.sweep(&self.run, &[]).await.expect("a sweep");
-            if swept.leases == 0 {
-                break;
-            }
-        }
-        self.lost(&[EventType::Expire; 3], &held, &Reason::LeaseExpired).await;
-    }
-
-    fn held_by(&self, worker: usize) -> Vec<TrajectoryId> {
-        let is_reserved = |id: &TrajectoryId| {
-            self.model
-                .entry(*id)
-                .is_some_and(|entry| matches!(entry.state, EntryState::Reserved { .. }))
-        };
-        let held = self
-            .holders
-            .iter()
-            .filter(|(id, holder)| **holder == worker && is_reserved(id));
-        held.map(|(id, _)| *id).collect()
-    }
-
-    /// All of `held` was discarded in some steps, each front-most first, or became surplus by it.
-    async fn lost(&mut self, types: &[EventType], held: &[TrajectoryId], reason: &Reason) {
-        let events = self.new_events().await;
-        for (number, event) in events.iter().enumerate() {
-            assert_eq!(event.event_type, types[number]);
-            let mut effects = Vec::new();
-            for (turn, id) in event.ids.iter().enumerate() {
-                assert!(held.contains(id), "{id} was not held");
-                let front_most = event.ids[turn..].iter().min_by_key(|id| self.place(**id));
-                assert_eq!(Some(id), front_most);
-                effects.extend(self.model.discard(*id, reason.clone()).expect("it was held").effects);
-            }
-            assert_eq!(effects_of(event), effects);
-        }
-        for id in held {
-            let state = &self.model.entry(*id).expect("it was held").state;
-            assert!(matches!(state, EntryState::Discarded { .. }), "{id} is still {state:?}");
-        }
-    }
-
-    fn place(&self, id: TrajectoryId) -> Option<Place> {
-        self.model.entry(id).and_then(Entry::place)
-    }
-
-    async fn claim(&mut self, worker: usize, index: Index) {
-        let Some(id) = self.pick(index, |state| matches!(state, EntryState::Reserved { .. })) else {
-            return;
-        };
-        let answer = self.ledger.claim(&self.run, &self.caller(worker), id).await;
-        match answer {
-            Ok(_) => {
-                let is_new = self.holders.insert(id, worker) != Some(worker);
-                assert_eq!(self.new_events().await.len(), usize::from(is_new));
-            }
-            // The weights that the worker named in its last Reserve are older than the entry's.
-            Err(LedgerError::Refused {
-                refusal: Refusal::VersionTooStale { .. },
-                ..
-            }) => {
-                assert_eq!(self.new_events().await, []);
-            }
-            Err(error) => panic!("a claim of a reservation: {error}"),
-        }
-    }
-
-    async fn take(&mut self) {
-        let answer = self
-            .ledger
-            .take(&self.run, None)
-            .await
-            .expect("a take is answered")
-            .value;
-        match (answer, self.model.take()) {
-            (
-                NextBatch::NotReady(none),
-                Take::NotReady {
-                    state,
-                    occupied,
-                    needed,
-                },
-            ) => {
-                assert_eq!(none.buffer_state, Some(state));
-                assert_eq!((none.occupied as usize, none.needed as usize), (occupied, needed));
-                self.logged(EventType::Take, &[]).await;
-            }
-            (
-                NextBatch::Taken(taken),
-                Take::Taken {
-                    version,
-                    entries,
-                    redelivered,
-                    effects,
-                },
-            ) => {
-                assert_eq!(
-                    (taken.batch.version, taken.batch.redelivered),
-                    (BufferId(version.0), redelivered)
-                );
-                let got: Vec<_> = taken
-                    .batch
-                    .trajectories
-                    .iter()
-                    .map(|each| (each.id, each.version))
-                    .collect();
-                let expected: Vec<_> = entries.iter().map(|entry| (entry.id, entry.version)).collect();
-                assert_eq!(got, expected);
-                assert!(
-                    taken
-                        .batch
-                        .trajectories
-                        .iter()
-                        .all(|each| each.state == TrajectoryState::Taken)
-                );
-                let events = self.new_events().await;
-                let logged: Vec<_> = events.iter().map(effects_of).collect();
-                assert_eq!(logged, if redelivered { vec![] } else { vec![effects] });
-            }
-            (answer, take) => panic!("the ledger answers {answer:?}, the model {take:?}"),
-        }
-    }
-
-    async fn publish(&mut self, ahead: u64) {
-        let version = Version(self.model.policy_version().0 + ahead);
-        let answer = self.ledger.publish(&self.run, version, None).await;
-        let logged = match self.model.publish(version) {
-            Ok(_) => {
-                assert_eq!(
-                    answer.expect("the model publishes").value.policy_version,
-                    self.model.policy_version()
-                );
-                usize::from(ahead == 1)
-            }
-            Err(PublishRefusal::OutOfOrder { expected }) => {
-                assert!(
-                    matches!(refusal_of(answer), Refusal::PublishOutOfOrder { expected: found, .. } if found == expected)
-                );
-                0
-            }
-            Err(PublishRefusal::NotTaken { batch }) => {
-                let expected = Refusal::PublishOutOfOrder {
-                    expected: Version(batch.0 + 1),
-                    taken: false,
-                };
-                assert_eq!(refusal_of(answer), expected);
-                0
-            }
-        };
-        assert_eq!(self.new_events().await.len(), logged);
-    }
-
-    async fn limit(&mut self, max_concurrency: Option<u64>) {
-        let config = RunConfig {
-            max_concurrency,
-            ..self.model.config().clone()
-        };
-        let differs = config != *self.model.config();
-        let changes = ConfigChanges {
-            max_concurrency,
-            ..ConfigChanges::default()
-        };
-        let cleared: &[_] = if max_concurrency.is_none() {
-            &["max_concurrency"]
-        } else {
-            &[]
-        };
-        self.ledger
-            .configure_run(&self.run, &changes, cleared)
-            .await
-            .expect("the limit may change");
-        self.model.set_config(config).expect("the limit may change");
-        assert_eq!(self.new_events().await.len(), usize::from(differs));
     }
 
     /// The tables, the counts that are derived from them, and the invariants.
@@ -546,11 +209,11 @@ fn slot_state(shown: &SlotShown) -> SlotState {
     }
 }
 
-fn effects_of(event: &Event) -> Vec<Effect> {
+pub(crate) fn effects_of(event: &Event) -> Vec<Effect> {
     event.effects.iter().map(|logged| logged.effect.clone()).collect()
 }
 
-fn refusal_of<T: std::fmt::Debug>(answer: Result<Seen<T>, LedgerError>) -> Refusal {
+pub(crate) fn refusal_of<T: std::fmt::Debug>(answer: Result<Seen<T>, LedgerError>) -> Refusal {
     match answer {
         Err(LedgerError::Refused { refusal, .. }) => refusal,
         other => panic!("not refused: {other:?}"),

@@ -23,8 +23,7 @@ use super::App;
         title = "Berth",
         description = "A Redis-backed ledger that bounds the staleness of asynchronous RL post-training, whatever dies. \
             Errors are `application/problem+json` with a stable `code`; answers about a run carry its sequence number in the \
-            header `berth-seq`.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0")
+            header `berth-seq`."
     ),
     components(schemas(super::problem::ProblemDocument)),
     tags(

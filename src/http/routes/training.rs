@@ -8,7 +8,8 @@ use crate::http::answer::Answer;
 use crate::http::extract::{BatchPath, Body, Query, RunPath, wait, within};
 use crate::http::problem::{Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
-use crate::ledger::training::{Batch, BatchPage, LatestVersion, NextBatch, Published};
+use crate::ledger::batches::{Batch, BatchPage};
+use crate::ledger::training::{LatestVersion, NextBatch, Published};
 use crate::protocol::{BufferId, Version};
 
 const MOST_BYTES_OF_WEIGHTS: usize = 2 << 10;
