@@ -68,6 +68,8 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
         .enable_all()
         .build();
     let runtime = runtime.expect("a runtime");
+    // A database in a container is taken down within a runtime.
+    let _context = runtime.enter();
     let Some(database) = runtime.block_on(Database::start()) else {
         return;
     };
