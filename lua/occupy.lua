@@ -1,7 +1,7 @@
 #!lua
 -- Occupy: finishes entries, one after another, each a step of its own.
 --
--- args     calls: [{ mark, worker?, session?, items: [{ id, finish { reward?, tokens?, payload?, meta? } }] }], of 20 items in all
+-- args     calls: [{ mark, worker?, session?, items: [{ id, finish { reward?, tokens?, payload?, meta? } }] }]; of several, at most 8 items
 -- body     replies, to each call: results, one for each item: { id, state, buffer, slot, buffer_state, late } or
 --          { id, code, reason? } with the codes unknown_trajectory and trajectory_discarded
 -- event    occupy, for each entry that this call finished; `late` if it had been discarded (Late occupy)
