@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Place, Reason, RunConfig, TrajectoryId, Version};
+use super::{Epoch, Lineage, Place, Reason, RunConfig, TrajectoryId, Version};
 
 /// What kind of step an event records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -31,10 +31,27 @@ pub enum EventType {
     Heartbeat,
     /// Buffer `version` was wholly taken for training.
     Take,
+    /// Batch `version`, which was taken before, was delivered to this trainer session: again, or to be replayed.
+    Deliver,
     /// `version` was published.
     Publish,
+    /// A trainer session was opened, resuming from a checkpoint.
+    TrainerOpened,
+    /// The trainer has a durable checkpoint of `version`: the batches below it are let go of.
+    Checkpoint,
     /// Entries of batch `version`, which is no longer kept, were forgotten.
     Prune,
+}
+
+/// How a trainer goes on whose checkpoint is older than the latest version (*Resume*).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeMode {
+    /// It trains the kept batches again; everything else goes on.
+    #[default]
+    Replay,
+    /// The weights after the checkpoint are abandoned.
+    Rewind,
 }
 
 /// One change of one entry's place, in the order in which it happened.
@@ -91,6 +108,15 @@ pub enum Effect {
         /// The entry.
         id: TrajectoryId,
     },
+    /// The tables were laid out anew, and this is where the entry is now, as finished as it was (*Re-place*).
+    Replaced {
+        /// The entry.
+        id: TrajectoryId,
+        /// The slot, of a buffer or a batch, that it had before the step.
+        from: Place,
+        /// The slot it has after it.
+        to: Place,
+    },
 }
 
 impl Effect {
@@ -102,6 +128,7 @@ impl Effect {
             | Self::Occupied { id, .. }
             | Self::Promoted { id, .. }
             | Self::Discarded { id, .. }
+            | Self::Replaced { id, .. }
             | Self::Pruned { id } => *id,
         }
     }
@@ -112,6 +139,7 @@ impl Effect {
             Self::Moved { from, .. }
             | Self::Occupied { from, .. }
             | Self::Promoted { from, .. }
+            | Self::Replaced { from, .. }
             | Self::Discarded { from, .. } => Some(*from),
             Self::Reserved { .. } | Self::Pruned { .. } => None,
         }
@@ -123,7 +151,8 @@ impl Effect {
             Self::Reserved { to, .. }
             | Self::Moved { to, .. }
             | Self::Occupied { to, .. }
-            | Self::Promoted { to, .. } => Some(*to),
+            | Self::Promoted { to, .. }
+            | Self::Replaced { to, .. } => Some(*to),
             Self::Discarded { .. } | Self::Pruned { .. } => None,
         }
     }
@@ -142,6 +171,7 @@ impl fmt::Display for Effect {
                 write!(f, "{id} was discarded from {from} as {reason}")
             }
             Self::Pruned { id } => write!(f, "{id} was pruned"),
+            Self::Replaced { id, from, to } => write!(f, "{id} was placed anew, from {from} to {to}"),
         }
     }
 }
@@ -162,6 +192,10 @@ pub struct LoggedEffect {
 
 /// One step of a run. The events of a run, from the first, are enough to rebuild its tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "marks that each say one thing of a step, absent where they do not hold"
+)]
 pub struct Event {
     /// The run's sequence number after this step; the next event's is one more.
     pub seq: u64,
@@ -185,9 +219,39 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The version that the step is about: of the weights that `reserve` or `heartbeat` named, of the batch that was
-    /// taken or pruned, or the one that was published.
+    /// taken, delivered or pruned, the one that was published, or the one that a checkpoint holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
+    /// The lineage of the weights that `reserve` named; the run's after `trainer_opened`; that a new run goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<Lineage>,
+    /// The trainer session that `trainer_opened` opened, or that a new run goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// The trainer that opened a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainer: Option<String>,
+    /// The version of the checkpoint that the trainer resumed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<Version>,
+    /// How it wished to go on from an older checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ResumeMode>,
+    /// Whether it wished to go on whatever was lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// `V` after `trainer_opened`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<Version>,
+    /// Whether `trainer_opened` ended that the run was behind: the database had lost writes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub behind: bool,
+    /// The `seq` before this step, where it rose by more than one: the numbers between were of writes that were lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_from: Option<u64>,
+    /// Whether a batch was delivered to be trained again after a resume from an older checkpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
     /// Whether an `occupy` saved an entry that had been discarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
@@ -204,4 +268,36 @@ pub struct Event {
     /// Every change of a place, in order.
     #[serde(default)]
     pub effects: Vec<LoggedEffect>,
+}
+
+impl Event {
+    /// An event of this kind, with nothing that only some kinds have.
+    pub fn new(seq: u64, event_type: EventType) -> Self {
+        Self {
+            seq,
+            at_ms: 0,
+            mark: String::new(),
+            event_type,
+            worker: None,
+            session: None,
+            reason: None,
+            note: None,
+            version: None,
+            lineage: None,
+            epoch: None,
+            trainer: None,
+            resumed_from: None,
+            mode: None,
+            force: false,
+            policy_version: None,
+            behind: false,
+            raised_from: None,
+            replayed: false,
+            late: false,
+            config: None,
+            acknowledged: Vec::new(),
+            ids: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
 }

@@ -31,6 +31,16 @@ pub struct Version(#[serde(deserialize_with = "exact")] pub u64);
 #[serde(transparent)]
 pub struct BufferId(#[serde(deserialize_with = "exact")] pub u64);
 
+/// A trainer session, counted from 1; 0 where there was none yet (*The trainer*).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Epoch(#[serde(deserialize_with = "exact")] pub u64);
+
+/// How often the weights went another way: raised by each rewind and each forced resume (*Terms*).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Lineage(#[serde(deserialize_with = "exact")] pub u64);
+
 /// A slot of a buffer, from 0 at the front to `slots_per_buffer - 1` at the rear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
@@ -70,6 +80,18 @@ impl BufferId {
 }
 
 impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -14,6 +14,6 @@ pub mod reason;
 pub mod tables;
 
 pub use config::RunConfig;
-pub use event::{Effect, Event, EventType, LoggedEffect};
-pub use ids::{BufferId, Place, Slot, TrajectoryId, Version};
+pub use event::{Effect, Event, EventType, LoggedEffect, ResumeMode};
+pub use ids::{BufferId, Epoch, Lineage, Place, Slot, TrajectoryId, Version};
 pub use reason::Reason;

@@ -110,6 +110,7 @@ pub(super) fn shorthand(effects: &[Effect]) -> Vec<String> {
             Effect::Promoted { from, to, .. } => format!("{} promoted {}", place(from), place(to)),
             Effect::Discarded { reason, from, .. } => format!("{} {reason}", place(from)),
             Effect::Pruned { .. } => "pruned".to_owned(),
+            Effect::Replaced { from, to, .. } => format!("{} replaced {}", place(from), place(to)),
         };
         format!("{}: {change}", letter(effect.id()))
     };

@@ -17,6 +17,10 @@ pub enum Reason {
     Abandoned,
     /// Every buffer it could still have gone to is ready (`slots_per_buffer > batch_size` only).
     Surplus,
+    /// A version above the one that the trainer went back to generated it, or a part of it.
+    Rewound,
+    /// No batch to come may have it: a rewind or a forced resume left it without a legal place.
+    TooStale,
     /// A word of the client that discarded it.
     Client(String),
 }
@@ -45,6 +49,8 @@ impl Reason {
             Self::WorkerRestarted => "worker_restarted",
             Self::Abandoned => "abandoned",
             Self::Surplus => "surplus",
+            Self::Rewound => "rewound",
+            Self::TooStale => "too_stale",
             Self::Client(word) => word,
         }
     }
@@ -62,6 +68,8 @@ impl From<&str> for Reason {
             "worker_restarted" => Self::WorkerRestarted,
             "abandoned" => Self::Abandoned,
             "surplus" => Self::Surplus,
+            "rewound" => Self::Rewound,
+            "too_stale" => Self::TooStale,
             other => Self::Client(other.to_owned()),
         }
     }

@@ -32,20 +32,8 @@ fn event(seq: u64, event_type: EventType, effects: &[Effect]) -> Event {
         payload: None,
     };
     Event {
-        seq,
-        at_ms: 0,
-        mark: String::new(),
-        event_type,
-        worker: None,
-        session: None,
-        reason: None,
-        note: None,
-        version: None,
-        late: false,
-        config: None,
-        acknowledged: Vec::new(),
-        ids: Vec::new(),
         effects: effects.iter().map(logged).collect(),
+        ..Event::new(seq, event_type)
     }
 }
 

@@ -67,7 +67,7 @@ impl Run {
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
-            EventType::Claim => Ok(Vec::new()),
+            EventType::Claim | EventType::Deliver | EventType::TrainerOpened | EventType::Checkpoint => Ok(Vec::new()),
             EventType::Take => self.expected_of_take(version(event)?),
             EventType::Publish => {
                 let version = version(event)?;

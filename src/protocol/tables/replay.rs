@@ -96,7 +96,7 @@ impl SlotTables {
                 };
                 self.entries.insert(id, entry);
             }
-            Effect::Moved { to, .. } => {
+            Effect::Moved { to, .. } | Effect::Replaced { to, .. } => {
                 let state = self.state_in_tables(id)?;
                 *state = match state {
                     EntryState::Reserved { .. } => EntryState::Reserved { place: *to },

@@ -86,22 +86,11 @@ impl Journal {
             prompt: None,
             payload: None,
         };
-        self.events.push(Event {
-            seq: self.events.len() as u64 + 1,
-            at_ms: 0,
-            mark: String::new(),
-            event_type,
-            worker: None,
-            session: None,
-            reason: None,
-            note: None,
-            version: None,
-            late: false,
-            config: None,
-            acknowledged: Vec::new(),
-            ids: Vec::new(),
+        let event = Event {
             effects: effects.iter().map(logged).collect(),
-        });
+            ..Event::new(self.events.len() as u64 + 1, event_type)
+        };
+        self.events.push(event);
         self.events.last_mut().expect("it was just logged")
     }
 
