@@ -10,6 +10,7 @@
 --@include sessions
 --@include tables
 --@include entries
+--@include weights
 
 local stopped = sessions.begin()
 if stopped then
@@ -27,7 +28,8 @@ end
 if entry.state == 'occupied' or entries.holder_of(entry) == sessions.caller_key then
   return run.finish({ outcome = 'claimed' })
 end
-if sessions.caller.version and sessions.caller.version < entry.version then
+local said = weights.said_version(sessions.caller)
+if said and said < entry.version then
   return sessions.refuse('version_too_stale', { policy_version = run.state.policy_version })
 end
 

@@ -7,10 +7,14 @@
 --
 -- Safe to send twice: the second changes nothing.
 --@include run
+--@include batches
 
 local stopped = run.open()
 if stopped then
   return stopped
+end
+if run.is_below(args) then
+  return run.stop('ledger_behind')
 end
 run.advance_clock()
 
@@ -26,7 +30,7 @@ for _, field in ipairs(args.cleared) do
   change(field, nil)
 end
 if differs then
-  run.state.oldest_kept = math.max(run.state.oldest_kept, run.state.next_buffer - run.config.keep_batches)
+  batches.let_go()
   redis.call('HSET', keys.run, 'config', cmsgpack.pack(run.config))
   run.record({ type = 'run_changed', config = run.config, ids = {}, effects = {} })
   run.wake('admission')

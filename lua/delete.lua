@@ -1,7 +1,7 @@
 #!lua
 -- Deletes a run and leaves a tombstone: its seq, epoch and lineage, from which a new run of that name goes on.
 --
--- args     (none)
+-- args     even_behind = true
 -- body     deleted
 --
 -- Safe to send twice: a run that is deleted already stays so.
@@ -16,9 +16,16 @@ if run.tombstone then
 end
 run.advance_clock()
 
-local state = run.state
-run.tombstone =
-  { seq = state.seq + 1, epoch = state.epoch, lineage = state.lineage, clock = state.clock, mark = args.mark }
+-- A run that was behind is not after this: its name goes on above all that was seen.
+local is_behind, state = run.is_behind(), run.state
+local seen = is_behind and state.behind or state
+run.tombstone = {
+  seq = math.max(state.seq, seen.seq) + 1,
+  epoch = math.max(state.epoch, seen.epoch),
+  lineage = math.max(state.lineage, seen.lineage),
+  clock = state.clock,
+  mark = args.mark,
+}
 redis.call('HDEL', keys.run, 'config', 'state')
 redis.call('HSET', keys.run, 'tombstone', cmsgpack.pack(run.tombstone))
 for index = 2, #KEYS do

@@ -3,8 +3,8 @@
 -- tells those that are not. With `holding`, what the session was granted more than a lease ago and does not list is
 -- discarded as `abandoned`; the list is held against the reservations from `holding_after` on, a page at a time.
 --
--- args     worker, session?, version?, acknowledged?, holding?, holding_after?
--- body     cancelled: [{ id, reason }], known_version?, holding_next? (go on there), and what with_run adds
+-- args     worker, session?, version?, lineage?, acknowledged?, holding?, holding_after?
+-- body     ledger_behind (a lineage that there is not), or cancelled: [{ id, reason }], known_version?, holding_next? (go on there), and what with_run adds
 -- event    heartbeat, if the version is new, an acknowledgement met a cancellation, or something was abandoned
 --
 -- Safe to send twice: the second finds nothing left to do.
@@ -14,6 +14,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include weights
 
 local PAGE = 200
 local MOST_TOLD = 1000
@@ -23,12 +24,20 @@ if stopped then
   return stopped
 end
 
+if weights.is_above(args) then
+  return run.stop('ledger_behind')
+end
+-- Weights that there are not, or not any more, are not taken down: the answer tells the worker of newer ones.
 local said
-if args.version and args.version <= run.state.policy_version and args.version ~= sessions.caller.version then
-  said = args.version
-  run.wake('admission') -- a waiting Reserve of the session may speak of these weights
-  sessions.caller.version = said
-  sessions.save()
+local lineage = weights.lineage_of(args, sessions.caller)
+local is_known = args.version and args.version <= run.state.policy_version
+if is_known and lineage and not weights.are_abandoned(args.version, lineage) then
+  if args.version ~= weights.said_version(sessions.caller) then
+    said = args.version
+    run.wake('admission') -- a waiting Reserve of the session may speak of these weights
+    weights.say(sessions.caller, said)
+    sessions.save()
+  end
 end
 
 local acknowledged = {}
@@ -69,6 +78,7 @@ if said or #acknowledged > 0 or #abandoned > 0 then
     worker = args.worker,
     session = sessions.caller_token,
     version = said,
+    lineage = said and lineage > 0 and lineage or nil,
     reason = #abandoned > 0 and 'abandoned' or nil,
     ids = abandoned,
     effects = tables.take_effects(),
@@ -83,5 +93,5 @@ for index, member in ipairs(redis.call('ZRANGE', keys.cancelled, low, high, 'BYL
   local entry = entries.load(id)
   cancelled[index] = { id = id, reason = entry and entry.reason or 'abandoned' }
 end
-local version = sessions.caller.version
+local version = weights.said_version(sessions.caller)
 return run.finish(sessions.with_run({ cancelled = cancelled, known_version = version, holding_next = holding_next }))

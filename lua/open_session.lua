@@ -30,7 +30,12 @@ end
 -- A token that was not seen before: a new session of the worker. Its predecessor ends here and is fenced from now on; what
 -- it held is discarded in steps, by the caller or by any sweeper (a last call long before the clock began is long over).
 local function open_session()
-  sessions.caller = { opened_at_ms = run.now_ms, heartbeat_at_ms = run.now_ms, finished = 0 }
+  sessions.caller = {
+    opened_at_ms = run.now_ms,
+    heartbeat_at_ms = run.now_ms,
+    finished = 0,
+    lineage = run.state.lineage > 0 and run.state.lineage or nil,
+  }
   local predecessor_token = sessions.current_token(args.worker)
   if predecessor_token then
     local predecessor = sessions.key_of(args.worker, predecessor_token)

@@ -1,57 +1,76 @@
 #!lua
--- Publish: version V + 1, once batch V was wholly taken; one buffer opens. A version that is published already stays, and
--- gets the reference to its weights if it has none yet.
+-- Publish: the version after trainer_version, once its batch was delivered whole to this trainer session. At V that is V + 1:
+-- one buffer opens. During a replay only trainer_version goes on. A version that the trainer is past already stays, and gets the
+-- reference to its weights if it has none yet.
 --
--- args     version, weights?
+-- args     seen?, epoch?, version, weights?
 -- body     published   policy_version, trainer_version, lineage
---          publish_out_of_order  expected, taken (whether batch V was taken)
--- event    publish, if the version or its reference is new
+--          publish_out_of_order  expected, taken (whether its batch was), delivered (to this session)
+-- event    publish, if trainer_version goes on or the reference is new
 --
 -- Safe to send twice: the second finds the version published.
 --@include run
 --@include sessions
 --@include tables
+--@include batches
+--@include trainer
 
-local stopped = sessions.begin()
+local stopped = sessions.begin() or trainer.refuse()
 if stopped then
   return stopped
 end
 
-local version = args.version
-local taken = run.state.next_buffer > run.state.policy_version
+local state, version = run.state, args.version
 
 local function published()
   return run.finish({
     outcome = 'published',
-    policy_version = run.state.policy_version,
-    trainer_version = run.state.policy_version,
-    lineage = run.state.lineage,
+    policy_version = state.policy_version,
+    trainer_version = state.trainer_version,
+    lineage = state.lineage,
   })
 end
 
-if version <= run.state.policy_version then
+-- Gives a version that has none its reference. Returns whether it did.
+local function refer()
   local packed = redis.call('HGET', keys.versions, version)
   local known = packed and cmsgpack.unpack(packed)
-  if known and not known.weights and args.weights then
-    known.weights = args.weights
-    redis.call('HSET', keys.versions, version, cmsgpack.pack(known))
-    run.record({ type = 'publish', version = version, ids = {}, effects = {} })
-    run.wake('version')
+  if not known or known.weights or not args.weights then
+    return false
+  end
+  known.weights = args.weights
+  redis.call('HSET', keys.versions, version, cmsgpack.pack(known))
+  run.wake('version')
+  return true
+end
+
+local function record()
+  run.record({ type = 'publish', version = version, ids = {}, effects = {} })
+end
+
+if version <= state.trainer_version then
+  if refer() then
+    record()
   end
   return published()
 end
-if version ~= run.state.policy_version + 1 or not taken then
-  return sessions.refuse('publish_out_of_order', { expected = run.state.policy_version + 1, taken = taken })
+local expected = state.trainer_version + 1
+local is_taken = state.trainer_version < state.next_buffer
+local is_delivered = state.trainer.delivered == state.trainer_version
+if version ~= expected or not is_taken or not is_delivered then
+  local fields = { expected = expected, taken = is_taken, delivered = is_delivered }
+  return sessions.refuse('publish_out_of_order', fields)
 end
 
-run.state.policy_version = version
-run.state.buffers[#run.state.buffers + 1] = { 0, 0 }
-run.state.trainer = run.state.trainer or {}
-run.state.trainer.training_since_at_ms = nil
-run.state.trainer.last_call, run.state.trainer.last_call_at_ms = run.state.clock, run.now_ms
-redis.call('HSET', keys.versions, version, cmsgpack.pack({ weights = args.weights, published_at_ms = run.now_ms }))
-run.record({ type = 'publish', version = version, ids = {}, effects = {} })
-run.wake('version')
-run.wake('admission')
-tables.wake()
+local times = state.trainer
+times.training_since_at_ms = nil
+times.last_call, times.last_call_at_ms = state.clock, run.now_ms
+if version <= state.policy_version then
+  state.trainer_version = version
+  refer()
+else
+  trainer.advance(version, args.weights)
+end
+batches.let_go()
+record()
 return published()

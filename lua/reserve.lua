@@ -1,7 +1,7 @@
 #!lua
 -- Reserve: admits entries, one for each of `ids` in turn, until one is blocked.
 --
--- args     calls: [{ mark, worker, session?, version?, ids (1 to 50), prompts? (as many as ids at most),
+-- args     calls: [{ mark, seen?, worker, session?, version?, lineage?, ids (1 to 50), prompts? (as many as ids at most),
 --          request? { id, fingerprint, step }: step 0 begins the call or repeats it, later ones go on with it }]
 -- body     replies, to each call:
 --          granted     the step's answer: granted, blocked_by?, and what with_run adds
@@ -15,6 +15,7 @@
 --@include sessions
 --@include tables
 --@include entries
+--@include weights
 
 local TEN_MINUTES_MS = 600000
 
@@ -81,17 +82,24 @@ local function own_work(ids)
   return answer_with(granted)
 end
 
-local function refusal(version)
-  local latest = run.state.policy_version
-  if not version then
-    return { outcome = 'version_unknown' }
+-- The weights that the call speaks of: their version and lineage, or else why they may not be used.
+local function weights_of(call)
+  local latest, session = run.state.policy_version, sessions.caller
+  if not call.version and not session.version then
+    return nil, nil, { outcome = 'version_unknown' }
   end
-  if version > latest then
-    return { outcome = 'version_not_published', policy_version = latest }
+  local version = call.version or weights.said_version(session)
+  local lineage = weights.lineage_of(call, session)
+  if version and not call.version and not call.lineage then
+    lineage = run.state.lineage -- it was said under this one
+  end
+  if not version or not lineage or version > latest or weights.are_abandoned(version, lineage) then
+    return nil, nil, { outcome = 'version_not_published', policy_version = latest }
   end
   if version < latest and version + tables.ETA < run.state.next_buffer then
-    return { outcome = 'version_too_stale', policy_version = latest }
+    return nil, nil, { outcome = 'version_too_stale', policy_version = latest }
   end
+  return version, lineage
 end
 
 -- Admits what there is a place for. Returns the grants, their ids, and what blocks the next.
@@ -112,6 +120,7 @@ local function admit(call, version)
       worker = call.worker,
       session = sessions.caller_token,
       version = version,
+      lineage = run.state.lineage > 0 and run.state.lineage or nil,
       attempt = 1,
       reserved_at_ms = run.now_ms,
       granted_at = run.state.clock,
@@ -126,6 +135,9 @@ local function admit(call, version)
 end
 
 local function reserve(call)
+  if weights.is_above(call) then
+    return nil, { outcome = 'ledger_behind' }
+  end
   local request, request_key, known = call.request, nil, nil
   if request then
     request_key = sessions.caller_key .. '\0' .. request.id
@@ -139,8 +151,7 @@ local function reserve(call)
   if redis.call('HEXISTS', keys.entries, call.ids[1]) == 1 then
     return own_work(call.ids)
   end
-  local version = call.version or sessions.caller.version
-  local refused = refusal(version)
+  local version, lineage, refused = weights_of(call)
   if refused then
     return refused
   end
@@ -150,8 +161,8 @@ local function reserve(call)
   if #granted == 0 then
     return answer
   end
-  if sessions.caller.version ~= version then
-    sessions.caller.version = version
+  if weights.said_version(sessions.caller) ~= version then
+    weights.say(sessions.caller, version)
     sessions.save()
   end
   run.state.totals.reserved = run.state.totals.reserved + #granted
@@ -163,6 +174,7 @@ local function reserve(call)
     worker = call.worker,
     session = sessions.caller_token,
     version = version,
+    lineage = lineage > 0 and lineage or nil,
     ids = ids,
     effects = tables.take_effects(),
   })

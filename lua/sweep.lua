@@ -14,6 +14,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include batches
 
 local FORGET_STEP = 50
 local LOOK_AGAIN_MS = 60000
@@ -105,6 +106,11 @@ function forget_by_kind.request(key)
   redis.call('HDEL', keys.requests, key)
 end
 
+-- The token of a trainer session that is over.
+function forget_by_kind.trainer(field)
+  redis.call('HDEL', keys.requests, field)
+end
+
 -- A session is forgotten a day after it ended, or after its last call.
 function forget_by_kind.session(key)
   local known = sessions.load(key)
@@ -134,32 +140,31 @@ local function forget_what_is_due()
   return #due > 0
 end
 
--- Forgets the entries of the oldest batch that is no longer kept, in slot order.
+-- Forgets the entries of the oldest batch that is let go of, in slot order.
 local function prune_batch()
-  local buffer, slot = run.state.pruned.buffer, run.state.pruned.slot
-  if buffer >= run.state.oldest_kept then
+  local pruned = run.state.pruned
+  local gap = run.state.gaps and run.state.gaps[1]
+  if gap and pruned.buffer == gap[1] then
+    -- No batch has these numbers; only the version that was the latest before the jump.
+    redis.call('HDEL', keys.versions, gap[1])
+    pruned.buffer = gap[2]
+    run.state.oldest_kept = math.max(run.state.oldest_kept, gap[2])
+    table.remove(run.state.gaps, 1)
+  end
+  if pruned.buffer >= run.state.oldest_kept then
     return false
   end
-  local last = math.min(slot + FORGET_STEP, tables.B) - 1
-  local pruned = {}
-  for each = slot, last do
-    local field = tables.occupied_field(buffer, each)
-    local id = redis.call('HGET', keys.occupied, field)
-    pruned[#pruned + 1] = { effect = 'pruned', id = id, payload = entries.load(id).payload }
-    redis.call('HDEL', keys.occupied, field)
-    redis.call('HDEL', keys.entries, id)
-  end
-  if last == tables.B - 1 then
-    redis.call('HDEL', keys.batches, buffer)
-    for version = math.max(buffer - tables.ETA, 0), buffer do
-      redis.call('HDEL', keys.batches, string.format('%d/%d', buffer, version))
-    end
+  local buffer = pruned.buffer
+  local past = math.min(pruned.slot + FORGET_STEP, tables.B)
+  batches.forget(buffer, pruned.slot, past)
+  if past == tables.B then
+    batches.strike(buffer)
     redis.call('HDEL', keys.versions, buffer)
     run.state.pruned = { buffer = buffer + 1, slot = 0 }
   else
-    run.state.pruned.slot = last + 1
+    pruned.slot = past
   end
-  run.record({ type = 'prune', version = buffer, ids = {}, effects = pruned })
+  run.record({ type = 'prune', version = buffer, ids = {}, effects = tables.take_effects() })
   return true
 end
 

@@ -2,7 +2,14 @@
 -- together, and each change is an effect.
 entries.HOUR_MS = 3600000
 entries.CLIENT_REASONS = 32
-entries.LEDGER_REASONS = { lease_expired = true, worker_restarted = true, abandoned = true, surplus = true }
+entries.LEDGER_REASONS = {
+  lease_expired = true,
+  worker_restarted = true,
+  abandoned = true,
+  surplus = true,
+  rewound = true,
+  too_stale = true,
+}
 sessions.STEP = 50 -- the most reservations that one step discards
 
 -- Counts a discard under its reason; a run knows CLIENT_REASONS words of its clients, further ones count as `other`.
@@ -30,16 +37,21 @@ function entries.mark_discarded(id, entry, reason, from)
   run.wake('admission')
 end
 
--- Takes a reserved entry out of its slot and returns the gap. Its holder is told, unless it did this itself or has ended.
-function entries.drop_reserved(id, entry, reason, caller)
-  local position = tables.reserved_position(id, entry.version)
+-- Takes a reserved entry from its holder, who is told, unless it did this itself or has ended.
+function entries.take_from_holder(id, entry, reason, caller)
   local holder = entries.holder_of(entry)
-  tables.leave_reserved(id, entry.version, position)
   redis.call('ZREM', keys.held, sessions.member(holder, id))
   if holder ~= caller and reason ~= 'worker_restarted' then
     redis.call('ZADD', keys.cancelled, 0, sessions.member(holder, id))
     run.wake_worker(entry.worker)
   end
+end
+
+-- Takes a reserved entry out of its slot and returns the gap.
+function entries.drop_reserved(id, entry, reason, caller)
+  local position = tables.reserved_position(id, entry.version)
+  tables.leave_reserved(id, entry.version, position)
+  entries.take_from_holder(id, entry, reason, caller)
   entries.mark_discarded(id, entry, reason, tables.place(position))
   return position
 end

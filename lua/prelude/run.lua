@@ -2,10 +2,10 @@
 --
 -- ARGV[1] is one msgpack map. Every script is sent all keys of its run, in this order, and touches no other.
 --
--- The functions of the prelude are fields of four tables, and not local: each run of a script makes them anew, and Lua looks
+-- The functions of the prelude are fields of tables, and not local: each run of a script makes them anew, and Lua looks
 -- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
 local args = cmsgpack.unpack(ARGV[1])
-local run, tables, entries, sessions = {}, {}, {}, {}
+local run, tables, entries, sessions, trainer, batches, weights = {}, {}, {}, {}, {}, {}, {}
 run.mark = args.mark -- the random word of the next event
 local keys = {
   run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone
@@ -31,9 +31,16 @@ run.now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 -- Topics whose waiting calls this script must wake; the value is the message.
 run.wakes = {}
 
-function run.reply(fields)
+-- Where the run stands: what a server remembers of it, to know whether the database lost writes.
+function run.at()
   local last = run.state or run.tombstone
-  fields.seq = last and last.seq
+  if last then
+    return { seq = last.seq, mark = last.mark, epoch = last.epoch, lineage = last.lineage, compared = run.compared }
+  end
+end
+
+function run.reply(fields)
+  fields.at = run.at()
   return cmsgpack.pack(fields)
 end
 
@@ -85,13 +92,48 @@ function run.load()
   end
 end
 
--- Loads the run to change it, after a look at all keys, or at those that `look` looks at.
+-- Loads the run to change it, after a look at all keys, or at those that `look` looks at. While the run is behind what a
+-- server acknowledged, nothing but the scripts that may end this go on.
 function run.open(look)
   local stopped = run.load()
-  if not stopped then
-    (look or run.look_at_all)()
+  if stopped then
+    return stopped
   end
-  return stopped
+  (look or run.look_at_all)()
+  if run.state and not args.even_behind and run.is_behind() then
+    redis.call('HSET', keys.run, 'state', cmsgpack.pack(run.state))
+    return run.stop('ledger_behind')
+  end
+end
+
+-- Whether the event that a server acknowledged is in another history than this one. One that was trimmed cannot tell.
+function run.is_fork(acked)
+  local id = string.format('%d-0', acked.seq)
+  local found = redis.call('XRANGE', keys.events, id, id)[1]
+  local is_fork = found and cmsgpack.unpack(found[2][2]).mark ~= acked.mark
+  run.compared = not is_fork
+  return is_fork
+end
+
+-- Whether the database lost writes (Sequence): it is below what this server acknowledged, which the server sends with each
+-- call, or has another event in its place, which is asked once after each new connection. It stands in the state from then on, so that
+-- no server goes on with the run, until a Resume raises seq, epoch and lineage above all that was seen.
+function run.is_behind()
+  local acked, state = args.acked, run.state
+  if acked and (state.seq < acked.seq or acked.mark and run.is_fork(acked)) then
+    local known = state.behind or acked
+    state.behind = {
+      seq = math.max(known.seq, acked.seq),
+      epoch = math.max(known.epoch, acked.epoch),
+      lineage = math.max(known.lineage, acked.lineage),
+    }
+  end
+  return state.behind ~= nil
+end
+
+-- Whether a client has seen more of the run than there is; that refuses its call and no other.
+function run.is_below(call)
+  return call.seen and run.state.seq < call.seen
 end
 
 -- The run's clock goes on by the time since it was last looked at, unless that is longer than the servers' tick ever

@@ -74,6 +74,9 @@ function sessions.begin()
   if stopped then
     return stopped
   end
+  if run.is_below(args) then
+    return run.stop('ledger_behind')
+  end
   run.advance_clock()
   tables.open()
   local ended = sessions.enter(args)
@@ -81,7 +84,7 @@ function sessions.begin()
 end
 
 -- How a script runs that does the calls of many clients, one after another, each as if it were alone: `act` returns the body of
--- the answer to one. That spares all but the first the way into the script and out of it.
+-- the answer to one, or nil and what stopped it. That spares all but the first the way into the script and out of it.
 function sessions.run_calls(look, act)
   local stopped = run.open(look)
   if stopped then
@@ -92,9 +95,12 @@ function sessions.run_calls(look, act)
   local replies = {}
   for index, call in ipairs(args.calls) do
     run.mark = call.mark
-    local ended = sessions.enter(call)
-    local body = not ended and act(call) or nil
-    replies[index] = { seq = run.state.seq, stop = ended, body = body }
+    local body
+    local ended = run.is_below(call) and { outcome = 'ledger_behind' } or sessions.enter(call)
+    if not ended then
+      body, ended = act(call)
+    end
+    replies[index] = { at = run.at(), stop = ended, body = body }
   end
   return run.finish({ replies = replies })
 end

@@ -4,6 +4,7 @@
 //! [`problem`], in one place.
 
 mod answer;
+mod client;
 mod extract;
 mod guard;
 mod problem;
@@ -35,6 +36,16 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// The same for a client that has seen the run of its call at `seq`.
+    fn for_client(&self, seq: u64) -> Self {
+        let ledger = self.ledger.for_client(Some(seq));
+        Self {
+            waiting: self.waiting.with(ledger.clone()),
+            ledger,
+            ..self.clone()
+        }
+    }
+
     /// A place for a call that waits, or `too_many_waiting`.
     fn place_to_wait(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.places_to_wait.try_acquire().map_err(|_| {

@@ -43,6 +43,8 @@ pub(crate) enum Code {
     RequestIdReused,
     /// A newer session has opened.
     Fenced,
+    /// The database has lost writes that were acknowledged.
+    LedgerBehind,
     /// Another version is to be published next.
     PublishOutOfOrder,
     /// Another batch is the next one.
@@ -80,6 +82,7 @@ impl Code {
             Self::TrajectoryTaken => (StatusCode::CONFLICT, "The trajectory was taken for training"),
             Self::RequestIdReused => (StatusCode::CONFLICT, "The request id was used for another request"),
             Self::Fenced => (StatusCode::CONFLICT, "A newer session has opened"),
+            Self::LedgerBehind => (StatusCode::CONFLICT, "The database has lost writes"),
             Self::PublishOutOfOrder => (StatusCode::CONFLICT, "Another version is to be published next"),
             Self::OtherBatch => (StatusCode::CONFLICT, "Another batch is the next one"),
             Self::BatchPruned => (StatusCode::GONE, "The batch is no longer kept"),
@@ -101,7 +104,8 @@ impl Code {
             Refusal::UnknownRun => Self::UnknownRun,
             Refusal::RunExists { .. } => Self::RunExists,
             Refusal::Fenced => Self::Fenced,
-            Refusal::VersionUnknown => Self::InvalidRequest,
+            Refusal::LedgerBehind | Refusal::CheckpointAhead { .. } => Self::LedgerBehind,
+            Refusal::VersionUnknown | Refusal::ResumeFromMissing => Self::InvalidRequest,
             Refusal::VersionNotPublished { .. } => Self::VersionNotPublished,
             Refusal::VersionTooStale { .. } => Self::VersionTooStale,
             Refusal::RequestIdReused => Self::RequestIdReused,
@@ -201,7 +205,10 @@ impl Problem {
         match refusal {
             Refusal::RunExists { fields } => document.fields.clone_from(fields),
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
-            Refusal::VersionNotPublished { policy_version, .. } | Refusal::VersionTooStale { policy_version } => {
+            Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
+            Refusal::VersionNotPublished { policy_version, .. }
+            | Refusal::VersionTooStale { policy_version }
+            | Refusal::CheckpointAhead { policy_version } => {
                 document.policy_version = Some(*policy_version);
             }
             Refusal::TrajectoryDiscarded { reason } => document.reason = Some(reason.clone()),
@@ -209,6 +216,7 @@ impl Problem {
             Refusal::PublishOutOfOrder { expected, .. } => document.expected = Some(expected.0),
             Refusal::UnknownRun
             | Refusal::Fenced
+            | Refusal::LedgerBehind
             | Refusal::RequestIdReused
             | Refusal::UnknownTrajectory
             | Refusal::TrajectoryTaken

@@ -19,8 +19,10 @@ const PAGE: usize = 500;
 pub struct Batch {
     /// The version that it trains into the next.
     pub version: BufferId,
-    /// Whether it was taken by an earlier call.
+    /// Whether it was given to the trainer before.
     pub redelivered: bool,
+    /// Whether it is trained again, by a trainer that resumed from an older checkpoint.
+    pub replayed: bool,
     /// How many entries of the batch come before these.
     pub offset: usize,
     /// Whether nothing of the batch comes after these.
@@ -81,10 +83,11 @@ impl Ledger {
         most: usize,
     ) -> Result<Seen<Batch>, LedgerError> {
         let view = self.view_run(run).await?;
-        if version >= view.value.state.next_buffer {
+        let state = &view.value.state;
+        if version >= state.next_buffer || state.is_in_gap(version) {
             return Err(refused(&view, Refusal::UnknownBatch { version }));
         }
-        if version < view.value.state.oldest_kept {
+        if version < state.oldest_kept {
             return Err(refused(&view, Refusal::BatchPruned { version }));
         }
         self.read_batch(run, version, offset, most).await
@@ -126,6 +129,7 @@ impl Ledger {
         let batch = Batch {
             version,
             redelivered: true,
+            replayed: false,
             offset,
             complete: end == record.entries,
             trajectories,
@@ -145,21 +149,19 @@ impl Ledger {
     ) -> Result<Seen<BatchPage>, LedgerError> {
         let view = self.view_run(run).await?;
         let state = &view.value.state;
-        let first = after.map_or(state.oldest_kept.0, |after| {
-            state.oldest_kept.0.max(after.0.saturating_add(1))
-        });
-        let end = state.next_buffer.0.min(first.saturating_add(limit as u64));
+        let first = after.map_or(0, |after| after.0.saturating_add(1));
+        let mut versions = state.kept_batches_from(first);
         let mut batches = Vec::new();
-        for version in first..end {
+        let mut last = None;
+        for version in versions.by_ref().take(limit) {
             let max_staleness = view.value.config.max_staleness;
-            if let Some(summary) = self
-                .summarize(run, BufferId(version), max_staleness, state.policy_version)
-                .await?
-            {
-                batches.push(summary);
-            }
+            let summary = self
+                .summarize(run, version, max_staleness, state.policy_version)
+                .await?;
+            batches.extend(summary);
+            last = Some(version);
         }
-        let next = (end > first && end < state.next_buffer.0).then(|| BufferId(end - 1));
+        let next = last.filter(|_| versions.next().is_some());
         Ok(Seen {
             seq: view.seq,
             value: BatchPage { batches, next },

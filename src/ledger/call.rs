@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::coalescing::Coalescer;
+use super::coalescing::{Coalescer, Shared};
+use super::memory::{Acked, At, Memory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::store::keys::RunKeys;
 use crate::store::script::{self, Script};
@@ -15,14 +16,25 @@ struct Envelope<'a, A> {
     layout: u32,
     /// The random word of the event that the script may append: the scripts have no randomness of their own.
     mark: &'a str,
+    acked: Option<&'a Acked>,
+    seen: Option<u64>,
     #[serde(flatten)]
     args: &'a A,
+}
+
+/// Who is sent what is called.
+#[derive(Clone, Copy)]
+pub(super) struct Via<'a> {
+    pub(super) store: &'a Store,
+    pub(super) memory: &'a Memory,
+    /// What the client has seen, where the call is one client's alone.
+    pub(super) seen: Option<u64>,
 }
 
 /// What a script, or one of the calls that it did, replies.
 #[derive(Deserialize)]
 pub(super) struct Reply<T> {
-    seq: Option<u64>,
+    at: Option<At>,
     stop: Option<Stop>,
     body: Option<T>,
 }
@@ -37,6 +49,7 @@ enum Stop {
         found: u32,
     },
     Fenced,
+    LedgerBehind,
 }
 
 /// What sending a call once came to. In all but the first case it was not done, and may be sent again.
@@ -70,29 +83,40 @@ pub(super) fn mark() -> String {
 impl<T: DeserializeOwned> Reply<T> {
     /// Sends a script once.
     pub(super) async fn of(
-        store: &Store,
+        via: Via<'_>,
         script: &Script,
         keys: &RunKeys,
         args: &impl Serialize,
     ) -> Result<Sent<T>, LedgerError> {
+        let line = via.store.line().await?;
+        let on = line.generation();
+        let acked = via.memory.of(keys.run(), on);
         let envelope = Envelope {
             layout: migrations::CURRENT,
             mark: &mark(),
+            acked: acked.as_ref(),
+            seen: via.seen,
             args,
         };
-        store.run::<Self>(script, keys, &envelope).await?.judge()
+        let reply: Self = line.run(script, keys, &envelope).await?;
+        if let Some(at) = &reply.at {
+            via.memory.note(keys.run(), acked.as_ref(), at, on);
+        }
+        reply.judge()
     }
 }
 
 impl<T> Reply<T> {
     pub(super) fn judge(self) -> Result<Sent<T>, LedgerError> {
-        let refused = |refusal| Err(LedgerError::Refused { seq: self.seq, refusal });
+        let seq = self.at.map(|at| at.seq);
+        let refused = |refusal| Err(LedgerError::Refused { seq, refusal });
         match (self.body, self.stop) {
-            (Some(value), _) => Ok(Sent::Done(Seen { seq: self.seq, value })),
+            (Some(value), _) => Ok(Sent::Done(Seen { seq, value })),
             (None, Some(Stop::NewSession(session))) => Ok(Sent::NewSession(session)),
             (None, Some(Stop::Layout { found })) if found < migrations::CURRENT => Ok(Sent::OldLayout { found }),
             (None, Some(Stop::Layout { found })) => Err(LedgerError::NewerLayout { found }),
             (None, Some(Stop::Fenced)) => refused(Refusal::Fenced),
+            (None, Some(Stop::LedgerBehind)) => refused(Refusal::LedgerBehind),
             (None, Some(Stop::UnknownRun)) => refused(Refusal::UnknownRun),
             (None, None) => Err(StoreError::Broken("a script answered neither a body nor a stop".to_owned()).into()),
         }
@@ -100,6 +124,14 @@ impl<T> Reply<T> {
 }
 
 impl Ledger {
+    fn via(&self) -> Via<'_> {
+        Via {
+            store: &self.store,
+            memory: &self.memory,
+            seen: self.seen,
+        }
+    }
+
     /// Does a call on a run with a script of its own.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,
@@ -110,7 +142,7 @@ impl Ledger {
         self.attention.call(run);
         let keys = Self::keys(run);
         loop {
-            let sent = Reply::of(&self.store, script, &keys, args).await?;
+            let sent = Reply::of(self.via(), script, &keys, args).await?;
             if let Some(seen) = self.done(&keys, sent).await? {
                 return Ok(seen);
             }
@@ -132,7 +164,12 @@ impl Ledger {
         self.attention.call(run);
         let keys = Self::keys(run);
         loop {
-            let sent = coalescer.send(&self.store, run, call.clone(), entries).await?;
+            let shared = Shared {
+                call: call.clone(),
+                seen: self.seen,
+                entries,
+            };
+            let sent = coalescer.send(&self.store, &self.memory, run, shared).await?;
             if let Some(seen) = self.done(&keys, sent).await? {
                 return Ok(seen);
             }
@@ -155,7 +192,7 @@ impl Ledger {
     /// Opens a session, and discards what its predecessor held, in steps.
     async fn open_session(&self, keys: &RunKeys, session: &SessionArgs) -> Result<(), LedgerError> {
         loop {
-            match Reply::<OpenedSession>::of(&self.store, &script::OPEN_SESSION, keys, session).await? {
+            match Reply::<OpenedSession>::of(self.via(), &script::OPEN_SESSION, keys, session).await? {
                 Sent::Done(Seen {
                     value: OpenedSession { more: true },
                     ..

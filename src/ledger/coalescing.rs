@@ -10,7 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
-use super::call::{Reply, Sent, mark};
+use super::call::{Reply, Sent, Via, mark};
+use super::memory::Memory;
 use super::{LedgerError, RunName};
 use crate::store::keys::RunKeys;
 use crate::store::script::Script;
@@ -33,9 +34,17 @@ struct Lane<C, T> {
     servers: usize,
 }
 
+/// A call that may share its script.
+pub(super) struct Shared<C> {
+    pub(super) call: C,
+    /// What its client has seen.
+    pub(super) seen: Option<u64>,
+    /// How many entries it treats.
+    pub(super) entries: usize,
+}
+
 struct Pending<C, T> {
-    call: C,
-    entries: usize,
+    shared: Shared<C>,
     reply: oneshot::Sender<Result<Sent<T>, LedgerError>>,
 }
 
@@ -47,6 +56,7 @@ struct Calls<'a, C> {
 #[derive(Serialize)]
 struct Marked<'a, C> {
     mark: String,
+    seen: Option<u64>,
     #[serde(flatten)]
     call: &'a C,
 }
@@ -68,18 +78,18 @@ where
         }
     }
 
-    /// Sends a call that treats so many entries, alone or with others, once.
+    /// Sends a call, alone or with others, once.
     pub(super) async fn send(
         self: &Arc<Self>,
         store: &Arc<Store>,
+        memory: &Arc<Memory>,
         run: &RunName,
-        call: C,
-        entries: usize,
+        shared: Shared<C>,
     ) -> Result<Sent<T>, LedgerError> {
         let (reply, answer) = oneshot::channel();
-        if self.enqueue(run, Pending { call, entries, reply }) {
+        if self.enqueue(run, Pending { shared, reply }) {
             // A task of its own: the caller that happens to start it may hang up.
-            tokio::spawn(Arc::clone(self).serve(Arc::clone(store), run.clone()));
+            tokio::spawn(Arc::clone(self).serve(Arc::clone(store), Arc::clone(memory), run.clone()));
         }
         answer
             .await
@@ -100,17 +110,23 @@ where
     }
 
     /// Sends what has gathered until nothing has.
-    async fn serve(self: Arc<Self>, store: Arc<Store>, run: RunName) {
+    async fn serve(self: Arc<Self>, store: Arc<Store>, memory: Arc<Memory>, run: RunName) {
         let keys = RunKeys::new(run.as_str());
+        let via = Via {
+            store: &store,
+            memory: &memory,
+            seen: None,
+        };
         while let Some(batch) = self.next_batch(&run) {
             let calls = batch
                 .iter()
-                .map(|pending| Marked {
+                .map(|Pending { shared, .. }| Marked {
                     mark: mark(),
-                    call: &pending.call,
+                    seen: shared.seen,
+                    call: &shared.call,
                 })
                 .collect();
-            let sent = Reply::<Replies<T>>::of(&store, self.script, &keys, &Calls { calls }).await;
+            let sent = Reply::<Replies<T>>::of(via, self.script, &keys, &Calls { calls }).await;
             hand_out(batch, sent);
         }
     }
@@ -122,7 +138,7 @@ where
         let mut batch = Vec::new();
         let mut entries = 0;
         while let Some(pending) = lane.pending.front() {
-            entries += pending.entries;
+            entries += pending.shared.entries;
             if !batch.is_empty() && entries > MOST_ENTRIES {
                 break;
             }

@@ -44,16 +44,30 @@ pub enum Refusal {
         fields: Vec<&'static str>,
     },
     /// A newer session of the worker has opened since.
-    #[error("a newer session of this worker has opened: this one is over")]
+    #[error("a newer session has opened: this one is over")]
     Fenced,
+    /// The database has lost writes that were acknowledged, or the caller knows of such.
+    #[error("the database lost writes of this run: they go on once the trainer has opened a session")]
+    LedgerBehind,
+    /// The database does not know the version that the trainer resumes from.
+    #[error(
+        "the checkpoint is of a version above {policy_version}, the latest that the database knows: it lost writes, and `force` goes on without them"
+    )]
+    CheckpointAhead {
+        /// The latest published version.
+        policy_version: Version,
+    },
+    /// A trainer must say which version its checkpoint holds.
+    #[error("versions were published: say which one the checkpoint holds")]
+    ResumeFromMissing,
     /// The session never said which weights it holds.
     #[error("the session has not said which policy version its weights are")]
     VersionUnknown,
-    /// The version is above the latest published one.
-    #[error("version {version} is not published; the latest is {policy_version}")]
+    /// The version is above the latest published one, or its weights were abandoned by a rewind or a forced resume.
+    #[error("{}", version_not_published(*version, *policy_version))]
     VersionNotPublished {
-        /// The version that was named.
-        version: Version,
+        /// The version that was named; `None` for what a session said before the lineage rose.
+        version: Option<Version>,
         /// The latest published one.
         policy_version: Version,
     },
@@ -85,12 +99,14 @@ pub enum Refusal {
         expected: BufferId,
     },
     /// Another version is to be published next.
-    #[error("{}", publish_out_of_order(*expected, *taken))]
+    #[error("{}", publish_out_of_order(*expected, *taken, *delivered))]
     PublishOutOfOrder {
         /// The version to be published next.
         expected: Version,
         /// Whether its batch was taken.
         taken: bool,
+        /// Whether the trainer's session was given all of it.
+        delivered: bool,
     },
     /// No such batch yet.
     #[error("batch {version} was not taken yet")]
@@ -106,13 +122,29 @@ pub enum Refusal {
     },
 }
 
-fn publish_out_of_order(expected: Version, taken: bool) -> String {
-    if taken {
-        format!("the next version to be published is {expected}")
-    } else {
-        let batch = expected.0.saturating_sub(1);
-        format!("the next version to be published is {expected}, once batch {batch} was taken")
+fn version_not_published(version: Option<Version>, policy_version: Version) -> String {
+    match version {
+        Some(version) if version > policy_version => {
+            format!("version {version} is not published; the latest is {policy_version}")
+        }
+        Some(version) => format!(
+            "the weights of version {version} are of a lineage that was abandoned, or the session has not named the new one; \
+             the latest version is {policy_version}"
+        ),
+        None => format!(
+            "the lineage has risen since the session said its version: it must say it again; the latest is {policy_version}"
+        ),
     }
+}
+
+fn publish_out_of_order(expected: Version, taken: bool, delivered: bool) -> String {
+    let batch = expected.0.saturating_sub(1);
+    let condition = match (taken, delivered) {
+        (false, _) => format!(", once batch {batch} was taken"),
+        (true, false) => format!(", once batch {batch} was delivered in this trainer session"),
+        (true, true) => String::new(),
+    };
+    format!("the next version to be published is {expected}{condition}")
 }
 
 /// Refuses the call that was answered `seen`, as the run stands there.

@@ -9,7 +9,7 @@ use super::names::WorkerName;
 use super::state::{BufferCounts, State};
 use super::trajectories::{EntryRecord, Surroundings, Trajectory, TrajectoryState};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, call::NoArgs, error::refused};
-use crate::protocol::{BufferId, Place, RunConfig, Slot, TrajectoryId, Version};
+use crate::protocol::{BufferId, Lineage, Place, RunConfig, Slot, TrajectoryId, Version};
 use crate::store::script;
 
 /// How many records one read fetches.
@@ -23,7 +23,7 @@ pub struct Buffers {
     /// `V`: the latest published policy version.
     pub policy_version: Version,
     /// The lineage of the weights.
-    pub lineage: u64,
+    pub lineage: Lineage,
     /// `H`: the first buffer that is not taken.
     pub next_buffer: BufferId,
     /// `T`: the version that the trainer stands at.
@@ -296,8 +296,9 @@ impl Ledger {
                 .iter()
                 .map(|each| (each.version, each.occupied))
                 .collect(),
-            FinishedWhere::KeptBatches => (state.oldest_kept.0..state.next_buffer.0)
-                .map(|each| (BufferId(each), config.batch_size))
+            FinishedWhere::KeptBatches => state
+                .kept_batches_from(0)
+                .map(|batch| (batch, config.batch_size))
                 .collect(),
         };
         let places = ranges
@@ -357,7 +358,7 @@ fn tables(state: &State, buffers: Vec<Buffer>) -> Buffers {
         policy_version: state.policy_version,
         lineage: state.lineage,
         next_buffer: state.next_buffer,
-        trainer_version: state.policy_version,
+        trainer_version: state.trainer_version,
         buffers,
     }
 }

@@ -8,8 +8,10 @@ mod error;
 pub mod events;
 pub mod finishing;
 pub mod looking;
+mod memory;
 pub mod names;
 pub mod reserving;
+pub mod resuming;
 pub mod runs;
 pub mod sessions;
 pub mod state;
@@ -23,6 +25,7 @@ pub use error::{LedgerError, Refusal};
 pub use names::RunName;
 
 use coalescing::Coalescer;
+use memory::Memory;
 
 use crate::store::wakes::Wakes;
 use crate::store::{Store, script};
@@ -35,6 +38,9 @@ pub struct Ledger {
     attention: Arc<sweeping::Attention>,
     reserves: Arc<reserving::Reserves>,
     occupies: Arc<finishing::Occupies>,
+    memory: Arc<Memory>,
+    /// The highest sequence number that the client has seen for whom this ledger is used.
+    seen: Option<u64>,
 }
 
 /// An answer about a run, with the run's sequence number after (or at) the call.
@@ -67,6 +73,18 @@ impl Ledger {
             attention: Arc::default(),
             reserves: Arc::new(Coalescer::new(&script::RESERVE)),
             occupies: Arc::new(Coalescer::new(&script::OCCUPY)),
+            memory: Arc::default(),
+            seen: None,
+        }
+    }
+
+    /// The same ledger for a client that has seen the run at `seq`: its calls are refused as `ledger_behind` where the run is
+    /// below that.
+    #[must_use]
+    pub fn for_client(&self, seq: Option<u64>) -> Self {
+        Self {
+            seen: seq,
+            ..self.clone()
         }
     }
 

@@ -74,7 +74,13 @@ name! {
 }
 
 name! {
-    /// The token of a worker's session, new at each start of its process.
+    /// The name of a trainer, across its restarts.
+    TrainerName, "trainer", "1 to 128 of A-Z a-z 0-9 . _ : @ -", 1..=128,
+    |text| only(text, "._:@-")
+}
+
+name! {
+    /// The token of a worker's or trainer's session, new at each start of its process.
     SessionToken, "session", "1 to 128 characters, none of them a control character", 1..=128,
     |text| !text.chars().any(char::is_control)
 }

@@ -8,7 +8,7 @@ use super::coalescing::Coalescer;
 use super::names::{Caller, Prompt, RequestId};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::protocol::tables::BlockedBy;
-use crate::protocol::{BufferId, Slot, TrajectoryId, Version};
+use crate::protocol::{BufferId, Lineage, Slot, TrajectoryId, Version};
 use crate::store::StoreError;
 
 /// The most entries that one script admits.
@@ -23,6 +23,8 @@ pub struct ReserveRequest {
     pub count: usize,
     /// The version of the weights that the worker really holds, or what its session last said.
     pub version: Option<Version>,
+    /// The lineage of those weights; the current one if left out, but for a session that has seen it rise.
+    pub lineage: Option<Lineage>,
     /// What the entries are generated from; at most `count`.
     pub prompts: Vec<Prompt>,
     /// The client's id for the request, if it wants a repetition to be answered as the first time.
@@ -58,7 +60,7 @@ pub struct Reservation {
     /// `V`: the latest published policy version.
     pub policy_version: Version,
     /// The lineage of the weights.
-    pub lineage: u64,
+    pub lineage: Lineage,
     /// `H`: the first buffer that is not taken.
     pub next_buffer: BufferId,
     /// How long the session keeps what it holds if it stays silent, in milliseconds.
@@ -76,6 +78,7 @@ pub(super) struct ReserveCall {
     #[serde(flatten)]
     caller: Caller,
     version: Option<Version>,
+    lineage: Option<Lineage>,
     ids: Vec<TrajectoryId>,
     prompts: Vec<Prompt>,
     request: Option<RequestArgs>,
@@ -159,6 +162,7 @@ impl Ledger {
         let call = ReserveCall {
             caller: request.caller.clone(),
             version: request.version,
+            lineage: request.lineage,
             ids: ids.to_vec(),
             prompts: prompts[..prompts.len().min(ids.len())].to_vec(),
             request: request.request_id.clone().map(|id| RequestArgs {
@@ -188,9 +192,8 @@ impl Ledger {
                 });
             }
             ReserveOutcome::VersionUnknown => Refusal::VersionUnknown,
-            // What a session said was published when it said it: it is the request's version that is not.
             ReserveOutcome::VersionNotPublished { policy_version } => Refusal::VersionNotPublished {
-                version: request.version.unwrap_or(policy_version),
+                version: request.version,
                 policy_version,
             },
             ReserveOutcome::VersionTooStale { policy_version } => Refusal::VersionTooStale { policy_version },
@@ -208,7 +211,7 @@ fn joined(mut earlier: Reservation, later: Reservation) -> Reservation {
 
 /// Tells one request from another under the same id. Waiting longer for the same is the same request.
 fn fingerprint(request: &ReserveRequest) -> String {
-    let body = (request.count, request.version, &request.prompts);
+    let body = (request.count, request.version, request.lineage, &request.prompts);
     let text = serde_json::to_string(&body).unwrap_or_default();
     Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
 }

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::call::NoArgs;
 use super::state::{BufferCounts, State, Totals, Trainer};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
-use crate::protocol::{BufferId, RunConfig, Version};
+use crate::protocol::{BufferId, Lineage, RunConfig, Version};
 use crate::store::keys::{RUNS, RunKeys};
 use crate::store::script;
 
@@ -20,8 +20,8 @@ pub struct RunStatus {
     pub config: RunConfig,
     /// `V`: the latest published policy version.
     pub policy_version: Version,
-    /// Raised by each run of this name that was deleted before.
-    pub lineage: u64,
+    /// The lineage of the weights: raised by each rewind and each forced resume, and by each run of this name that was deleted.
+    pub lineage: Lineage,
     /// `H`: the first buffer that is not taken.
     pub next_buffer: BufferId,
     /// `T`: the version that the trainer stands at.
@@ -67,6 +67,7 @@ pub enum Creation {
 #[derive(Serialize)]
 struct CreateArgs<'a> {
     creating: bool,
+    even_behind: bool,
     config: &'a RunConfig,
 }
 
@@ -97,6 +98,11 @@ struct ConfigureArgs<'a> {
     cleared: &'a [&'static str],
 }
 
+#[derive(Serialize)]
+struct DeleteArgs {
+    even_behind: bool,
+}
+
 #[derive(Deserialize)]
 struct Done {}
 
@@ -118,7 +124,11 @@ impl Ledger {
         run: &RunName,
         config: &RunConfig,
     ) -> Result<(Creation, Seen<RunStatus>), LedgerError> {
-        let args = CreateArgs { creating: true, config };
+        let args = CreateArgs {
+            creating: true,
+            even_behind: true,
+            config,
+        };
         let seen = self.call::<CreateOutcome>(&script::CREATE, run, &args).await?;
         let creation = match &seen.value {
             CreateOutcome::Created => Creation::Created,
@@ -157,7 +167,9 @@ impl Ledger {
 
     /// Deletes a run. Its name keeps its sequence number and lineage. Safe to repeat.
     pub async fn delete_run(&self, run: &RunName) -> Result<Seen<()>, LedgerError> {
-        let seen = self.call::<Done>(&script::DELETE, run, &NoArgs {}).await?;
+        let seen = self
+            .call::<Done>(&script::DELETE, run, &DeleteArgs { even_behind: true })
+            .await?;
         let mut strike = redis::cmd("ZREM");
         strike.arg(RUNS).arg(run.as_str());
         self.store.command::<u64>(&strike).await?;
@@ -238,19 +250,18 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         state,
         sessions,
     } = view;
-    let kept_batches = state.next_buffer.0 - state.oldest_kept.0;
     RunStatus {
         run: run.clone(),
         policy_version: state.policy_version,
         lineage: state.lineage,
         next_buffer: state.next_buffer,
-        trainer_version: state.policy_version,
+        trainer_version: state.trainer_version,
         reserved: state.reserved(),
         generating: state.reserved(),
         occupied: state.occupied(),
         workers: sessions,
-        kept_batches,
-        oldest_kept: (kept_batches > 0).then_some(state.oldest_kept),
+        kept_batches: state.kept_batches(),
+        oldest_kept: state.kept_batches_from(0).next(),
         seq: state.seq,
         buffers: state.buffers(&config),
         trainer: state.trainer(),

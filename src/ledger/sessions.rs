@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::names::Caller;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
-use crate::protocol::{BufferId, Reason, TrajectoryId, Version};
+use crate::protocol::{BufferId, Lineage, Reason, TrajectoryId, Version};
 use crate::store::script;
 
 /// What a worker says when it calls to keep its lease.
@@ -15,6 +15,8 @@ pub struct HeartbeatRequest {
     pub caller: Caller,
     /// The version of the weights that it holds now.
     pub version: Option<Version>,
+    /// The lineage of those weights; the current one if left out, but for a session that has seen it rise.
+    pub lineage: Option<Lineage>,
     /// All that it holds: what it was granted more than a lease ago and is not listed never arrived.
     pub holding: Option<Vec<TrajectoryId>>,
     /// Cancellations that it has acted on.
@@ -29,7 +31,7 @@ pub struct Heartbeat {
     /// `V`: the latest published policy version.
     pub policy_version: Version,
     /// The lineage of the weights.
-    pub lineage: u64,
+    pub lineage: Lineage,
     /// `H`: the first buffer that is not taken.
     pub next_buffer: BufferId,
     /// What the session is to stop generating, until it acknowledges.
@@ -58,6 +60,7 @@ struct HeartbeatArgs<'a> {
     #[serde(flatten)]
     caller: &'a Caller,
     version: Option<Version>,
+    lineage: Option<Lineage>,
     holding: Option<&'a [TrajectoryId]>,
     holding_after: Option<TrajectoryId>,
     acknowledged: &'a [TrajectoryId],
@@ -67,7 +70,7 @@ struct HeartbeatArgs<'a> {
 struct HeartbeatBody {
     lease_expires_in_ms: u64,
     policy_version: Version,
-    lineage: u64,
+    lineage: Lineage,
     next_buffer: BufferId,
     cancelled: Vec<Cancelled>,
     known_version: Option<Version>,
@@ -132,6 +135,7 @@ impl Ledger {
         let mut args = HeartbeatArgs {
             caller: &request.caller,
             version: request.version,
+            lineage: request.lineage,
             holding: request.holding.as_deref(),
             holding_after: None,
             acknowledged: &request.acknowledged,

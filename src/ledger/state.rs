@@ -1,25 +1,31 @@
 //! A run's state as the scripts keep it (`state` in `lua/prelude/run.lua`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::protocol::tables::BufferState;
-use crate::protocol::{BufferId, RunConfig, Version};
+use crate::protocol::{BufferId, Epoch, Lineage, RunConfig, Version};
 
 /// The state of a run.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct State {
     pub(super) policy_version: Version,
     pub(super) next_buffer: BufferId,
-    pub(super) lineage: u64,
+    pub(super) trainer_version: Version,
+    pub(super) lineage: Lineage,
+    epoch: Epoch,
     pub(super) seq: u64,
     pub(super) oldest_kept: BufferId,
+    /// Numbers, from the first to before the second, that a forced resume jumped over.
+    #[serde(default)]
+    gaps: Vec<(u64, u64)>,
     /// Of each open buffer, from `next_buffer` on: its occupied and its reserved entries.
     buffers: Vec<(u32, u32)>,
     totals: Totals,
-    trainer: Option<TrainerTimes>,
+    trainer: Option<TrainerSession>,
 }
 
 /// What was done in a run since it was created, in entries.
@@ -53,10 +59,12 @@ fn map_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<S
     }
 }
 
+/// The trainer's session; nameless, with the times of its calls alone, where none was opened.
 #[derive(Debug, Clone, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the script's fields")]
-struct TrainerTimes {
-    last_call_at_ms: u64,
+struct TrainerSession {
+    name: Option<String>,
+    epoch: Option<Epoch>,
+    last_call_at_ms: Option<u64>,
     waiting_since_at_ms: Option<u64>,
     training_since_at_ms: Option<u64>,
 }
@@ -76,6 +84,10 @@ pub enum TrainerActivity {
 /// The trainer, as far as its calls tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Trainer {
+    /// The name of the trainer whose session is open.
+    pub name: Option<String>,
+    /// The number of its session, or of the last one that there was; 0 before the first.
+    pub epoch: Epoch,
     /// What it is doing.
     pub state: TrainerActivity,
     /// Since when, in Unix milliseconds of the database's clock.
@@ -112,6 +124,33 @@ impl State {
             .collect()
     }
 
+    /// Whether no batch ever had this number.
+    pub(super) fn is_in_gap(&self, batch: BufferId) -> bool {
+        self.gaps.iter().any(|&(first, past)| (first..past).contains(&batch.0))
+    }
+
+    /// The numbers of the batches that are kept, from `first` on, in ranges.
+    fn kept_ranges(&self, first: u64) -> Vec<Range<u64>> {
+        let mut from = self.oldest_kept.0.max(first);
+        let mut ranges = Vec::with_capacity(self.gaps.len() + 1);
+        for &(gap, past) in &self.gaps {
+            ranges.push(from..gap.max(from));
+            from = from.max(past);
+        }
+        ranges.push(from..self.next_buffer.0.max(from));
+        ranges
+    }
+
+    /// The numbers of the batches that are kept, from `first` on.
+    pub(super) fn kept_batches_from(&self, first: u64) -> impl Iterator<Item = BufferId> {
+        self.kept_ranges(first).into_iter().flatten().map(BufferId)
+    }
+
+    /// How many batches are kept.
+    pub(super) fn kept_batches(&self) -> u64 {
+        self.kept_ranges(0).iter().map(|range| range.end - range.start).sum()
+    }
+
     pub(super) fn reserved(&self) -> u64 {
         self.buffers.iter().map(|&(_, reserved)| u64::from(reserved)).sum()
     }
@@ -121,21 +160,19 @@ impl State {
     }
 
     pub(super) fn trainer(&self) -> Trainer {
-        let Some(times) = &self.trainer else {
-            return Trainer {
-                state: TrainerActivity::NeverSeen,
-                since_at_ms: None,
-                last_call_at_ms: None,
-            };
-        };
-        let (state, since_at_ms) = match (times.waiting_since_at_ms, times.training_since_at_ms) {
-            (Some(since), _) => (TrainerActivity::Waiting, Some(since)),
-            (None, since) => (TrainerActivity::Training, since),
+        let session = self.trainer.as_ref();
+        let since = session.map(|session| (session.waiting_since_at_ms, session.training_since_at_ms));
+        let (state, since_at_ms) = match since {
+            None => (TrainerActivity::NeverSeen, None),
+            Some((Some(since), _)) => (TrainerActivity::Waiting, Some(since)),
+            Some((None, since)) => (TrainerActivity::Training, since),
         };
         Trainer {
+            name: session.and_then(|session| session.name.clone()),
+            epoch: session.and_then(|session| session.epoch).unwrap_or(self.epoch),
             state,
             since_at_ms,
-            last_call_at_ms: Some(times.last_call_at_ms),
+            last_call_at_ms: session.and_then(|session| session.last_call_at_ms),
         }
     }
 }

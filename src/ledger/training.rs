@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::batches::Batch;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
 use crate::protocol::tables::BufferState;
-use crate::protocol::{BufferId, Version};
+use crate::protocol::{BufferId, Epoch, Lineage, Version};
 use crate::store::{StoreError, script};
 
 /// The answer to a Take.
@@ -50,9 +50,24 @@ pub struct NoBatch {
     pub finished: bool,
 }
 
-#[derive(Serialize)]
-struct TakeArgs {
-    version: Option<BufferId>,
+/// Which batch a trainer wants, and by what right.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct TakeRequest {
+    /// The number of the trainer's session, once there was one.
+    pub epoch: Option<Epoch>,
+    /// The batch that it means, if it says.
+    pub version: Option<BufferId>,
+}
+
+/// A version that a trainer publishes.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct PublishRequest<'a> {
+    /// The number of the trainer's session, once there was one.
+    pub epoch: Option<Epoch>,
+    /// The version.
+    pub version: Version,
+    /// Where its weights are.
+    pub weights: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -62,17 +77,12 @@ enum TakeOutcome {
         version: BufferId,
         entries: usize,
         redelivered: bool,
+        replayed: bool,
     },
     NotReady(NoBatch),
     OtherBatch {
         expected: BufferId,
     },
-}
-
-#[derive(Serialize)]
-struct PublishArgs<'a> {
-    version: Version,
-    weights: Option<&'a str>,
 }
 
 /// The answer to a Publish.
@@ -83,14 +93,18 @@ pub struct Published {
     /// `T`: the version that the trainer stands at.
     pub trainer_version: Version,
     /// The lineage of the weights.
-    pub lineage: u64,
+    pub lineage: Lineage,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 enum PublishOutcome {
     Published(Published),
-    PublishOutOfOrder { expected: Version, taken: bool },
+    PublishOutOfOrder {
+        expected: Version,
+        taken: bool,
+        delivered: bool,
+    },
 }
 
 /// The latest version and its weights.
@@ -99,7 +113,7 @@ pub struct LatestVersion {
     /// `V`: the latest published policy version.
     pub policy_version: Version,
     /// The lineage of the weights.
-    pub lineage: u64,
+    pub lineage: Lineage,
     /// Where the weights are, if the trainer said.
     pub weights: Option<String>,
     /// When it was published, in Unix milliseconds of the database's clock.
@@ -115,13 +129,10 @@ pub(super) struct VersionRecord {
 }
 
 impl Ledger {
-    /// Takes the next batch whole, or the one that was taken and whose successor is not published yet.
-    ///
-    /// `version` is the batch that the caller means, if it says.
-    pub async fn take(&self, run: &RunName, version: Option<BufferId>) -> Result<Seen<NextBatch>, LedgerError> {
-        let seen = self
-            .call::<TakeOutcome>(&script::TAKE, run, &TakeArgs { version })
-            .await?;
+    /// Takes the next batch whole, or the one that was taken and whose successor is not published yet, or the next of those that
+    /// are to be trained again.
+    pub async fn take(&self, run: &RunName, request: TakeRequest) -> Result<Seen<NextBatch>, LedgerError> {
+        let seen = self.call::<TakeOutcome>(&script::TAKE, run, &request).await?;
         match seen.value {
             TakeOutcome::NotReady(ref none) => Ok(Seen {
                 seq: seen.seq,
@@ -132,10 +143,12 @@ impl Ledger {
                 version,
                 entries,
                 redelivered,
+                replayed,
             } => {
                 let batch = self.read_batch(run, version, 0, entries).await?;
                 let batch = Batch {
                     redelivered,
+                    replayed,
                     ..batch.value
                 };
                 let taken = TakenBatch {
@@ -152,19 +165,21 @@ impl Ledger {
     }
 
     /// Publishes a version. One that is published already stays; it gets `weights` if it has none yet.
-    pub async fn publish(
-        &self,
-        run: &RunName,
-        version: Version,
-        weights: Option<&str>,
-    ) -> Result<Seen<Published>, LedgerError> {
-        let seen = self
-            .call::<PublishOutcome>(&script::PUBLISH, run, &PublishArgs { version, weights })
-            .await?;
+    pub async fn publish(&self, run: &RunName, request: PublishRequest<'_>) -> Result<Seen<Published>, LedgerError> {
+        let seen = self.call::<PublishOutcome>(&script::PUBLISH, run, &request).await?;
         match seen.value {
             PublishOutcome::Published(value) => Ok(Seen { seq: seen.seq, value }),
-            PublishOutcome::PublishOutOfOrder { expected, taken } => {
-                Err(refused(&seen, Refusal::PublishOutOfOrder { expected, taken }))
+            PublishOutcome::PublishOutOfOrder {
+                expected,
+                taken,
+                delivered,
+            } => {
+                let refusal = Refusal::PublishOutOfOrder {
+                    expected,
+                    taken,
+                    delivered,
+                };
+                Err(refused(&seen, refusal))
             }
         }
     }

@@ -60,6 +60,11 @@ impl RunKeys {
         Self { run: run.to_owned() }
     }
 
+    /// The run's name.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
     /// The key that holds one of [`PARTS`].
     pub fn part(&self, part: &str) -> String {
         format!("berth:{{{}}}:{part}", self.run)

@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Which connection, counted from the first: a late error of an old connection must not close its successor.
-pub(super) type Generation = u64;
+pub type Generation = u64;
 
 #[derive(Clone)]
 enum State {

@@ -16,17 +16,26 @@ pub struct Migration {
 
 /// All steps, in order. The last one's layout is the current one.
 pub static LADDER: LazyLock<Vec<Migration>> = LazyLock::new(|| {
-    vec![Migration {
-        layout: 1,
-        script: Script::new(
-            "0001_first_layout",
-            include_str!("../../migrations/0001_first_layout.lua"),
-        ),
-    }]
+    vec![
+        Migration {
+            layout: 1,
+            script: Script::new(
+                "0001_first_layout",
+                include_str!("../../migrations/0001_first_layout.lua"),
+            ),
+        },
+        Migration {
+            layout: 2,
+            script: Script::new(
+                "0002_trainer_sessions",
+                include_str!("../../migrations/0002_trainer_sessions.lua"),
+            ),
+        },
+    ]
 });
 
 /// The layout that this program reads and writes.
-pub const CURRENT: u32 = 1;
+pub const CURRENT: u32 = 2;
 
 /// Brings a run from layout `found` to the top of the ladder, one step after another.
 ///

@@ -14,12 +14,13 @@ pub mod wakes;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, Runtime, Timeouts};
-use redis::aio::ConnectionLike;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use address::{Address, AddressError};
 pub use error::StoreError;
 use keys::RunKeys;
+pub use link::Generation;
 use link::Link;
 use script::Script;
 
@@ -29,6 +30,44 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Connections of the pool: they serve reads whose answers are large, so that these never stand before a transition.
 const POOL_SIZE: usize = 4;
+
+/// One connection, for one script.
+pub struct Line<'a> {
+    link: &'a Link,
+    connection: MultiplexedConnection,
+    generation: Generation,
+}
+
+impl Line<'_> {
+    /// Which connection it is, counted from the server's first.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Runs one script on a run's keys, once.
+    ///
+    /// A connection that breaks leaves it unknown whether the script ran; it is not sent again here. Every script says at
+    /// its head why sending it twice is safe, so a caller may.
+    pub async fn run<T: DeserializeOwned>(
+        mut self,
+        script: &Script,
+        keys: &RunKeys,
+        args: &impl Serialize,
+    ) -> Result<T, StoreError> {
+        let packed = rmp_serde::to_vec_named(args)?;
+        let reply: Result<Vec<u8>, _> = script
+            .invocation(keys, &packed)
+            .invoke_async(&mut self.connection)
+            .await;
+        match reply {
+            Ok(bytes) => Ok(rmp_serde::from_slice(&bytes)?),
+            Err(error) => {
+                self.link.observe(&error, self.generation);
+                Err(error.into())
+            }
+        }
+    }
+}
 
 /// A Redis that holds runs.
 pub struct Store {
@@ -65,26 +104,24 @@ impl Store {
         &self.address
     }
 
-    /// Runs one script on a run's keys, on the hot connection, once.
-    ///
-    /// A connection that breaks leaves it unknown whether the script ran; it is not sent again here. Every script says at
-    /// its head why sending it twice is safe, so a caller may.
+    /// The hot connection as it is now.
+    pub async fn line(&self) -> Result<Line<'_>, StoreError> {
+        let (connection, generation) = self.link.connection().await?;
+        Ok(Line {
+            link: &self.link,
+            connection,
+            generation,
+        })
+    }
+
+    /// Runs one script on a run's keys, on the hot connection, once: see [`Line::run`].
     pub async fn run<T: DeserializeOwned>(
         &self,
         script: &Script,
         keys: &RunKeys,
         args: &impl Serialize,
     ) -> Result<T, StoreError> {
-        let packed = rmp_serde::to_vec_named(args)?;
-        let (mut connection, generation) = self.link.connection().await?;
-        let reply: Result<Vec<u8>, _> = script.invocation(keys, &packed).invoke_async(&mut connection).await;
-        match reply {
-            Ok(bytes) => Ok(rmp_serde::from_slice(&bytes)?),
-            Err(error) => {
-                self.link.observe(&error, generation);
-                Err(error.into())
-            }
-        }
+        self.line().await?.run(script, keys, args).await
     }
 
     /// Runs a script that takes no arguments and answers a plain value (a migration).

@@ -16,13 +16,18 @@ pub struct Script {
     script: redis::Script,
 }
 
-const PRELUDE: [(&str, &str); 6] = [
+const PRELUDE: [(&str, &str); 11] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
     ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
     ("entries", include_str!("../../lua/prelude/entries.lua")),
     ("moves", include_str!("../../lua/prelude/moves.lua")),
     ("discarding", include_str!("../../lua/prelude/discarding.lua")),
+    ("finishing", include_str!("../../lua/prelude/finishing.lua")),
+    ("weights", include_str!("../../lua/prelude/weights.lua")),
+    ("batches", include_str!("../../lua/prelude/batches.lua")),
+    ("trainer", include_str!("../../lua/prelude/trainer.lua")),
+    ("replacing", include_str!("../../lua/prelude/replacing.lua")),
 ];
 
 fn with_includes(source: &str) -> String {
@@ -79,6 +84,8 @@ macro_rules! scripts {
 }
 
 scripts! {
+    /// Lets go of batches that a checkpoint covers.
+    CHECKPOINT = "checkpoint";
     /// Makes the caller's session the holder of a reservation.
     CLAIM = "claim";
     /// Changes a run's configuration.
@@ -99,6 +106,8 @@ scripts! {
     PUBLISH = "publish";
     /// Admits entries.
     RESERVE = "reserve";
+    /// Opens a trainer session.
+    RESUME = "resume";
     /// Does one step of what is due.
     SWEEP = "sweep";
     /// Takes the next batch.
@@ -129,7 +138,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 17);
+        assert_eq!(all().len(), 19);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

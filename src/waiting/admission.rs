@@ -30,6 +30,8 @@ pub(super) struct AdmissionQueues {
 
 /// One call that waits for a place.
 struct Waiter {
+    /// The ledger as the client may see it.
+    ledger: Ledger,
     request: ReserveRequest,
     deadline: Instant,
     reply: oneshot::Sender<Answer>,
@@ -81,6 +83,7 @@ impl Waiting {
         let (reply, answer) = oneshot::channel();
         let attendance = Arc::new(OnceLock::new());
         let waiter = Waiter {
+            ledger: self.ledger.clone(),
             request,
             deadline: Instant::now() + wait,
             reply,
@@ -239,7 +242,7 @@ impl Queue {
                 self.waiting.push_back(waiter);
                 continue;
             }
-            let (ids, answer) = attempt(&self.ledger, &self.run, &waiter.request).await;
+            let (ids, answer) = attempt(&waiter.ledger, &self.run, &waiter.request).await;
             match answer {
                 Ok(seen) if seen.value.granted.is_empty() => {
                     blocked.learn(seen.value.blocked_by, waiter.request.version);

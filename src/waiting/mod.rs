@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::ledger::events::EventPage;
 use crate::ledger::names::Caller;
 use crate::ledger::sessions::{Heartbeat, HeartbeatRequest};
-use crate::ledger::training::{LatestVersion, NextBatch};
+use crate::ledger::training::{LatestVersion, NextBatch, TakeRequest};
 use crate::ledger::{Ledger, LedgerError, RunName, Seen};
-use crate::protocol::{BufferId, TrajectoryId, Version};
+use crate::protocol::{Lineage, TrajectoryId, Version};
 use crate::store::keys::{RunKeys, Topic};
 use crate::store::wakes::Subscription;
 use admission::AdmissionQueues;
@@ -56,15 +56,21 @@ impl Waiting {
         }
     }
 
+    /// The same waits, on another ledger's view of the same database.
+    #[must_use]
+    pub fn with(&self, ledger: Ledger) -> Self {
+        Self { ledger, ..self.clone() }
+    }
+
     /// [`Ledger::take`], waiting up to `wait` for the batch.
     pub async fn take(
         &self,
         run: &RunName,
-        version: Option<BufferId>,
+        request: TakeRequest,
         wait: Duration,
     ) -> Result<Seen<NextBatch>, LedgerError> {
         self.until(run, &[(Topic::Batch, None)], wait, || async move {
-            let seen = self.ledger.take(run, version).await?;
+            let seen = self.ledger.take(run, request).await?;
             Ok(Look::when(matches!(seen.value, NextBatch::Taken(_)), seen))
         })
         .await
@@ -79,7 +85,7 @@ impl Waiting {
     ) -> Result<Seen<Heartbeat>, LedgerError> {
         let first = self.ledger.heartbeat(run, request).await?;
         let known = request.version.or(first.value.known_version);
-        let lineage = first.value.lineage;
+        let lineage = request.lineage.unwrap_or(first.value.lineage);
         let is_news = |beat: &Heartbeat| {
             !beat.cancelled.is_empty()
                 || known.is_some_and(|known| beat.policy_version > known)
@@ -95,6 +101,7 @@ impl Waiting {
         let again = HeartbeatRequest {
             caller: request.caller.clone(),
             version: None,
+            lineage: None,
             holding: None,
             acknowledged: Vec::new(),
         };
@@ -107,19 +114,21 @@ impl Waiting {
         .await
     }
 
-    /// [`Ledger::latest_version`], waiting up to `wait` for one that is newer than `after`.
+    /// [`Ledger::latest_version`], waiting up to `wait` for one that is newer than `after`, or of another lineage than the
+    /// caller's.
     pub async fn latest_version(
         &self,
         run: &RunName,
         after: Option<Version>,
+        lineage: Option<Lineage>,
         wait: Duration,
     ) -> Result<Seen<LatestVersion>, LedgerError> {
         self.until(run, &[(Topic::Version, None)], wait, || async move {
             let seen = self.ledger.latest_version(run).await?;
-            Ok(Look::when(
-                after.is_none_or(|after| seen.value.policy_version > after),
-                seen,
-            ))
+            let latest = &seen.value;
+            let is_news = after.is_none_or(|after| latest.policy_version > after)
+                || lineage.is_some_and(|lineage| latest.lineage != lineage);
+            Ok(Look::when(is_news, seen))
         })
         .await
     }

@@ -5,7 +5,7 @@ use berth::ledger::names::ClientReason;
 use berth::ledger::reserving::ReserveRequest;
 use berth::ledger::runs::ConfigChanges;
 use berth::ledger::sessions::HeartbeatRequest;
-use berth::ledger::training::NextBatch;
+use berth::ledger::training::{NextBatch, PublishRequest, TakeRequest};
 use berth::ledger::trajectories::TrajectoryState;
 use berth::ledger::{LedgerError, Refusal};
 use berth::protocol::invariants::Demand;
@@ -23,6 +23,7 @@ impl Twins {
             caller: self.caller(worker),
             count,
             version: Some(version),
+            lineage: None,
             prompts: Vec::new(),
             request_id: None,
         };
@@ -56,7 +57,7 @@ impl Twins {
                         version,
                         policy_version,
                     } => Refusal::VersionNotPublished {
-                        version,
+                        version: Some(version),
                         policy_version,
                     },
                     ReserveRefusal::IdReused { id } => panic!("{id} is new"),
@@ -76,6 +77,7 @@ impl Twins {
             .ledger
             .occupy(
                 &self.run,
+                None,
                 None,
                 Finished {
                     id,
@@ -157,6 +159,7 @@ impl Twins {
         let beat = HeartbeatRequest {
             caller,
             version: None,
+            lineage: None,
             holding: None,
             acknowledged: Vec::new(),
         };
@@ -241,7 +244,7 @@ impl Twins {
     pub(crate) async fn take(&mut self) {
         let answer = self
             .ledger
-            .take(&self.run, None)
+            .take(&self.run, TakeRequest::default())
             .await
             .expect("a take is answered")
             .value;
@@ -296,7 +299,12 @@ impl Twins {
 
     pub(crate) async fn publish(&mut self, ahead: u64) {
         let version = Version(self.model.policy_version().0 + ahead);
-        let answer = self.ledger.publish(&self.run, version, None).await;
+        let request = PublishRequest {
+            epoch: None,
+            version,
+            weights: None,
+        };
+        let answer = self.ledger.publish(&self.run, request).await;
         let logged = match self.model.publish(version) {
             Ok(_) => {
                 assert_eq!(
@@ -315,6 +323,7 @@ impl Twins {
                 let expected = Refusal::PublishOutOfOrder {
                     expected: Version(batch.0 + 1),
                     taken: false,
+                    delivered: false,
                 };
                 assert_eq!(refusal_of(answer), expected);
                 0

@@ -54,12 +54,13 @@ fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
 /// All that is known of a script. In each of them it does, or shows, something.
 pub(crate) fn of(script: &str) -> Vec<Scenario> {
     match script {
+        "checkpoint" => vec![at_once(json!({ "version": 1 }))],
         "claim" => vec![at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED }))],
         "configure" => vec![at_once(
             json!({ "changes": { "lease_ms": 5_000 }, "cleared": ["max_concurrency"] }),
         )],
         "create" => {
-            let create = || json!({ "creating": true, "config": { "max_staleness": 1, "initial_version": 0 } });
+            let create = || json!({ "creating": true, "even_behind": true, "config": { "max_staleness": 1, "initial_version": 0 } });
             vec![at_once(create()), after([Run(&script::DELETE, json!({}))], create())]
         }
         "discard" => vec![
@@ -114,6 +115,20 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 at_once(calls(
                     json!({ "worker": "silent", "session": "s", "version": 2, "ids": [NEW] }),
                 )),
+            ]
+        }
+        "resume" => {
+            let resume = |checkpoint: u64, mode: &str, force: bool| {
+                json!({ "even_behind": true, "trainer": "t0", "session": "s", "resume_from": checkpoint, "mode": mode,
+                        "force": force })
+            };
+            let reserve = || Run(&script::RESERVE, reserve(json!({ "version": 2, "ids": [NEW] })));
+            vec![
+                at_once(resume(2, "replay", false)),
+                at_once(resume(0, "replay", false)),
+                after([reserve()], resume(1, "rewind", false)),
+                after([reserve()], resume(5, "replay", true)),
+                after([Run(&script::TAKE, json!({}))], resume(3, "replay", false)),
             ]
         }
         "sweep" => {

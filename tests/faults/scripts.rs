@@ -24,7 +24,7 @@ macro_rules! every_key_is_left_as_it_was_by {
 }
 
 every_key_is_left_as_it_was_by! {
-    claim configure create delete discard heartbeat occupy open_session publish reserve sweep take
+    checkpoint claim configure create delete discard heartbeat occupy open_session publish reserve resume sweep take
     view_entry view_held view_run view_slots view_workers
 }
 

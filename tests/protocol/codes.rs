@@ -107,6 +107,11 @@ async fn to_workers(ledger: &Ledger) -> Vec<Answer> {
         (409, "trajectory_taken", worker.discard(&finished, "filtered").await),
         (409, "request_id_reused", reused(ledger).await),
         (409, "fenced", zombie.heartbeat(json!({})).await),
+        (
+            409,
+            "ledger_behind",
+            worker.reserve(json!({ "version": 1, "lineage": 1 })).await,
+        ),
     ]
 }
 

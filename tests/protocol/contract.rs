@@ -61,6 +61,8 @@ async fn every_call_of_the_document_is_served() {
             ("POST", "discard") => json!({ "reason": "failed" }),
             ("POST", "claim") => json!({ "worker": "rollout-2" }),
             ("POST", "versions") => json!({ "version": 1 }),
+            ("POST", "trainer") => json!({ "trainer": "t0", "resume_from": 1 }),
+            ("POST", "checkpoints") => json!({ "version": 1 }),
             _ => json!({}),
         };
         let method: Method = method.parse().expect("a method");
@@ -89,19 +91,21 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
     let field = |answer: Response| answer.problem(400, "invalid_request")["field"].clone();
 
     for (path, body) in [
-        ("reservations", json!({ "worker": "w", "version": 0, "lineage": 0 })),
-        (&trajectory("occupy"), json!({ "lineage": 0 })),
-        (&trajectory("discard"), json!({ "reason": "failed", "lineage": 0 })),
-        (&trajectory("claim"), json!({ "worker": "w", "lineage": 0 })),
-        ("workers/w/heartbeat", json!({ "lineage": 0 })),
-        ("batches/next", json!({ "lineage": 0 })),
-        ("versions", json!({ "version": 0, "lineage": 0 })),
+        ("reservations", json!({ "worker": "w", "version": 0, "lineages": 0 })),
+        (&trajectory("occupy"), json!({ "lineages": 0 })),
+        (&trajectory("discard"), json!({ "reason": "failed", "lineages": 0 })),
+        (&trajectory("claim"), json!({ "worker": "w", "lineages": 0 })),
+        ("workers/w/heartbeat", json!({ "lineages": 0 })),
+        ("batches/next", json!({ "lineages": 0 })),
+        ("versions", json!({ "version": 0, "lineages": 0 })),
+        ("trainer", json!({ "trainer": "t0", "lineages": 0 })),
+        ("checkpoints", json!({ "version": 0, "lineages": 0 })),
     ] {
-        assert_eq!(field(run.post(path, body).await), "lineage", "{path}");
+        assert_eq!(field(run.post(path, body).await), "lineages", "{path}");
     }
-    assert_eq!(field(run.patch("", json!({ "lineage": 0 })).await), "lineage");
-    let many = json!({ "trajectories": [{ "id": a, "lineage": 0 }] });
-    assert_eq!(field(run.post("occupy", many).await), "trajectories[0].lineage");
+    assert_eq!(field(run.patch("", json!({ "lineages": 0 })).await), "lineages");
+    let many = json!({ "trajectories": [{ "id": a, "lineages": 0 }] });
+    assert_eq!(field(run.post("occupy", many).await), "trajectories[0].lineages");
     for path in [
         "buffers",
         "workers",
@@ -111,7 +115,11 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         "events",
         "versions/latest",
     ] {
-        assert_eq!(field(run.get(&format!("{path}?lineage=0")).await), "lineage", "{path}");
+        assert_eq!(
+            field(run.get(&format!("{path}?lineages=0")).await),
+            "lineages",
+            "{path}"
+        );
     }
     assert_eq!(run.tables().await, "a");
 }

@@ -32,7 +32,7 @@ async fn a_batch_is_taken_only_when_it_is_ready() {
     );
     assert_eq!(
         without(answer["batch"].clone(), &["trajectories"]),
-        json!({ "version": 0, "redelivered": false, "offset": 0, "complete": true })
+        json!({ "version": 0, "redelivered": false, "replayed": false, "offset": 0, "complete": true })
     );
     assert_eq!(prompts(&answer["batch"]["trajectories"]), "a c");
     assert_eq!(run.tables().await, "b d");
@@ -263,7 +263,7 @@ async fn the_status_says_what_the_trainer_does() {
     let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
     assert_eq!(
         run.get("").await.ok()["trainer"],
-        json!({ "state": "never_seen", "since_at_ms": null, "last_call_at_ms": null })
+        json!({ "name": null, "epoch": 0, "state": "never_seen", "since_at_ms": null, "last_call_at_ms": null })
     );
 
     run.take().await.ok();

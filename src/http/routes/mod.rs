@@ -4,6 +4,7 @@ mod events;
 mod health;
 mod looking;
 mod reservations;
+mod resuming;
 mod runs;
 mod training;
 mod trajectories;
@@ -49,6 +50,8 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(trajectories::list_trajectories))
         .routes(routes!(workers::heartbeat))
         .routes(routes!(workers::list_workers))
+        .routes(routes!(resuming::open_trainer_session))
+        .routes(routes!(resuming::checkpoint))
         .routes(routes!(training::next_batch))
         .routes(routes!(training::publish))
         .routes(routes!(training::latest_version))

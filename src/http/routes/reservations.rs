@@ -1,16 +1,15 @@
 //! Reserve.
 
-use axum::extract::State;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::http::App;
 use crate::http::answer::Answer;
+use crate::http::client::Client;
 use crate::http::extract::{Body, RunPath, wait, within};
 use crate::http::problem::{Problem, ProblemDocument};
 use crate::ledger::names::{Caller, Prompt, RequestId, SessionToken, WorkerName};
 use crate::ledger::reserving::{Reservation, ReserveRequest};
-use crate::protocol::Version;
+use crate::protocol::{Lineage, Version};
 
 /// A request for places.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -25,6 +24,8 @@ pub(super) struct NewReservation {
     count: Option<usize>,
     /// The policy version of the weights that the worker really holds; defaults to what its session last said.
     version: Option<Version>,
+    /// The lineage of those weights; needed once it has risen during the session, until the session has named the new one.
+    lineage: Option<Lineage>,
     /// What the entries are generated from; each grant names its own.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
@@ -47,12 +48,12 @@ pub(super) struct NewReservation {
         (status = 400, body = ProblemDocument, description = "`invalid_request`"),
         (status = 404, body = ProblemDocument, description = "`unknown_run`"),
         (status = 409, body = ProblemDocument,
-            description = "`version_too_stale`, `version_not_published`, `request_id_reused`, `fenced`"),
+            description = "`version_too_stale`, `version_not_published`, `request_id_reused`, `fenced`, `ledger_behind`"),
         (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn reserve(
-    State(app): State<App>,
+    Client(app): Client,
     RunPath(run): RunPath,
     Body(new): Body<NewReservation>,
 ) -> Result<Answer<Reservation>, Problem> {
@@ -77,6 +78,7 @@ pub(super) async fn reserve(
         },
         count,
         version: new.version,
+        lineage: new.lineage,
         prompts: new.prompts,
         request_id: new.request_id,
     };

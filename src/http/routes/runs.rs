@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
+use crate::http::client::Client;
 use crate::http::extract::{Body, Query, RunPath, within};
 use crate::http::problem::{Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
@@ -171,7 +172,7 @@ pub(super) async fn get_run(State(app): State<App>, RunPath(run): RunPath) -> Re
     )
 )]
 pub(super) async fn patch_run(
-    State(app): State<App>,
+    Client(app): Client,
     RunPath(run): RunPath,
     Body(changes): Body<RunChanges>,
 ) -> Result<Answer<RunStatus>, Problem> {

@@ -5,12 +5,13 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
+use crate::http::client::Client;
 use crate::http::extract::{BatchPath, Body, Query, RunPath, wait, within};
 use crate::http::problem::{Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
 use crate::ledger::batches::{Batch, BatchPage};
-use crate::ledger::training::{LatestVersion, NextBatch, Published};
-use crate::protocol::{BufferId, Version};
+use crate::ledger::training::{LatestVersion, NextBatch, PublishRequest, Published, TakeRequest};
+use crate::protocol::{BufferId, Epoch, Lineage, Version};
 
 const MOST_BYTES_OF_WEIGHTS: usize = 2 << 10;
 
@@ -18,6 +19,8 @@ const MOST_BYTES_OF_WEIGHTS: usize = 2 << 10;
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NextBatchRequest {
+    /// The number of the trainer's session; required once one was opened.
+    epoch: Option<Epoch>,
     /// The batch that the caller means; another one is refused.
     version: Option<BufferId>,
     /// How long to wait for it.
@@ -26,7 +29,8 @@ pub(super) struct NextBatchRequest {
     wait_ms: u64,
 }
 
-/// Takes the next batch, or the one that was taken and whose successor is not published yet.
+/// Takes the next batch, or the one that was taken and whose successor is not published yet, or the next that is to be trained
+/// again after a resume from an older checkpoint.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/batches/next", tag = "training", params(("run" = String, Path)),
     request_body = NextBatchRequest,
@@ -34,12 +38,12 @@ pub(super) struct NextBatchRequest {
         (status = 200, body = NextBatch),
         (status = 400, body = ProblemDocument, description = "`invalid_request`"),
         (status = 404, body = ProblemDocument, description = "`unknown_run`"),
-        (status = 409, body = ProblemDocument, description = "`other_batch`"),
+        (status = 409, body = ProblemDocument, description = "`other_batch`, `fenced`, `ledger_behind`"),
         (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn next_batch(
-    State(app): State<App>,
+    Client(app): Client,
     RunPath(run): RunPath,
     Body(request): Body<NextBatchRequest>,
 ) -> Result<Answer<NextBatch>, Problem> {
@@ -49,7 +53,11 @@ pub(super) async fn next_batch(
     } else {
         Some(app.place_to_wait()?)
     };
-    Ok(app.waiting.take(&run, request.version, wait).await?.into())
+    let request = TakeRequest {
+        epoch: request.epoch,
+        version: request.version,
+    };
+    Ok(app.waiting.take(&run, request, wait).await?.into())
 }
 
 /// A version to publish.
@@ -58,23 +66,25 @@ pub(super) async fn next_batch(
 pub(super) struct NewVersion {
     /// The version.
     version: Version,
+    /// The number of the trainer's session; required once one was opened.
+    epoch: Option<Epoch>,
     /// Where its weights are: a reference of at most 2 KiB, handed to workers by `versions/latest`.
     #[schema(max_length = 2048)]
     weights: Option<String>,
 }
 
-/// Publishes the version that the taken batch was trained into. One that is published already stays as it is.
+/// Publishes the version that the batch was trained into, once it was delivered in this session. One that is published already stays as it is.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/versions", tag = "training", params(("run" = String, Path)), request_body = NewVersion,
     responses(
         (status = 200, body = Published),
         (status = 400, body = ProblemDocument, description = "`invalid_request`"),
         (status = 404, body = ProblemDocument, description = "`unknown_run`"),
-        (status = 409, body = ProblemDocument, description = "`publish_out_of_order`, with the version `expected`")
+        (status = 409, body = ProblemDocument, description = "`publish_out_of_order`, with the version `expected`; `fenced`, `ledger_behind`")
     )
 )]
 pub(super) async fn publish(
-    State(app): State<App>,
+    Client(app): Client,
     RunPath(run): RunPath,
     Body(new): Body<NewVersion>,
 ) -> Result<Answer<Published>, Problem> {
@@ -88,7 +98,14 @@ pub(super) async fn publish(
             format!("at most {MOST_BYTES_OF_WEIGHTS} bytes"),
         ));
     }
-    let publish = async move { app.ledger.publish(&run, new.version, new.weights.as_deref()).await };
+    let publish = async move {
+        let request = PublishRequest {
+            epoch: new.epoch,
+            version: new.version,
+            weights: new.weights.as_deref(),
+        };
+        app.ledger.publish(&run, request).await
+    };
     Ok(to_the_end(publish).await?.into())
 }
 
@@ -100,6 +117,9 @@ pub(super) struct LatestQuery {
     /// A version newer than this one.
     #[param(value_type = Option<u64>)]
     after: Option<u64>,
+    /// The lineage of the weights that the caller has: it is answered at once when this is not the current one.
+    #[param(value_type = Option<u64>)]
+    lineage: Option<u64>,
     /// How long to wait for it.
     #[param(default = 0, maximum = 60000)]
     wait_ms: Option<u64>,
@@ -127,7 +147,7 @@ pub(super) async fn latest_version(
     };
     Ok(app
         .waiting
-        .latest_version(&run, query.after.map(Version), wait)
+        .latest_version(&run, query.after.map(Version), query.lineage.map(Lineage), wait)
         .await?
         .into())
 }

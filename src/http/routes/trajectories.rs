@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::answer::Answer;
+use crate::http::client::Client;
 use crate::http::extract::{Body, BodyOfMany, JsonObject, Query, RunPath, TrajectoryPath, within};
 use crate::http::problem::{Code, Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
@@ -15,7 +16,7 @@ use crate::ledger::names::{Caller, ClientReason, SessionToken, WorkerName};
 use crate::ledger::trajectories::{Trajectory, TrajectoryState};
 use crate::ledger::{Refusal, Seen};
 use crate::protocol::ids::GREATEST_EXACT;
-use crate::protocol::{Place, Reason, TrajectoryId};
+use crate::protocol::{Lineage, Place, Reason, TrajectoryId};
 
 const MOST_BYTES_OF_PAYLOAD: usize = 2 << 10;
 const MOST_BYTES_OF_META: usize = 16 << 10;
@@ -29,6 +30,8 @@ pub(super) struct NewFinish {
     worker: Option<WorkerName>,
     /// Its session.
     session: Option<SessionToken>,
+    /// The lineage of the weights that generated it.
+    lineage: Option<Lineage>,
     /// The reward.
     reward: Option<f64>,
     /// The length, in tokens.
@@ -49,6 +52,8 @@ pub(super) struct NewFinishes {
     worker: Option<WorkerName>,
     /// Its session.
     session: Option<SessionToken>,
+    /// The lineage of the weights that generated them.
+    lineage: Option<Lineage>,
     /// The trajectories, at most 1,024.
     #[schema(value_type = Vec<OneOfMany>, min_items = 1, max_items = 1024)]
     trajectories: Vec<JsonObject<OneOfMany>>,
@@ -187,7 +192,7 @@ fn finish(
     )
 )]
 pub(super) async fn occupy(
-    State(app): State<App>,
+    Client(app): Client,
     TrajectoryPath(run, id): TrajectoryPath,
     Body(new): Body<NewFinish>,
 ) -> Result<Answer<OccupiedPlace>, Problem> {
@@ -197,7 +202,7 @@ pub(super) async fn occupy(
         finish: finish(new.reward, new.tokens, new.payload, new.meta)?,
     };
     Ok(
-        to_the_end(async move { app.ledger.occupy(&run, caller.as_ref(), finished).await })
+        to_the_end(async move { app.ledger.occupy(&run, caller.as_ref(), new.lineage, finished).await })
             .await?
             .into(),
     )
@@ -214,7 +219,7 @@ pub(super) async fn occupy(
     )
 )]
 pub(super) async fn occupy_many(
-    State(app): State<App>,
+    Client(app): Client,
     RunPath(run): RunPath,
     BodyOfMany(new): BodyOfMany<NewFinishes>,
 ) -> Result<Answer<OccupyResults>, Problem> {
@@ -229,7 +234,9 @@ pub(super) async fn occupy_many(
         finished.extend(id.map(|id| Finished { id, finish }));
         ids.push((one.id, id.is_some()));
     }
-    let seen = to_the_end(async move { app.ledger.occupy_many(&run, caller.as_ref(), &finished).await }).await?;
+    let lineage = new.lineage;
+    let occupy = async move { app.ledger.occupy_many(&run, caller.as_ref(), lineage, &finished).await };
+    let seen = to_the_end(occupy).await?;
     let mut outcomes = seen.value.into_iter();
     let results = ids.into_iter().map(|(id, is_known)| {
         let outcome = if is_known { outcomes.next() } else { None };
@@ -267,7 +274,7 @@ pub(super) async fn occupy_many(
     )
 )]
 pub(super) async fn discard(
-    State(app): State<App>,
+    Client(app): Client,
     TrajectoryPath(run, id): TrajectoryPath,
     Body(new): Body<NewDiscard>,
 ) -> Result<Answer<Discarded>, Problem> {
@@ -294,7 +301,7 @@ pub(super) async fn discard(
     )
 )]
 pub(super) async fn claim(
-    State(app): State<App>,
+    Client(app): Client,
     TrajectoryPath(run, id): TrajectoryPath,
     Body(new): Body<NewClaim>,
 ) -> Result<Answer<Trajectory>, Problem> {

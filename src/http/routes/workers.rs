@@ -6,11 +6,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::App;
 use crate::http::answer::Answer;
+use crate::http::client::Client;
 use crate::http::extract::{Body, Query, RunPath, WorkerPath, wait, within};
 use crate::http::problem::{Problem, ProblemDocument};
 use crate::ledger::names::{Caller, SessionToken, WorkerName};
 use crate::ledger::sessions::{Heartbeat, HeartbeatRequest, WorkerPage};
-use crate::protocol::{TrajectoryId, Version};
+use crate::protocol::{Lineage, TrajectoryId, Version};
 
 /// What a worker says to keep its lease.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -20,6 +21,8 @@ pub(super) struct NewHeartbeat {
     session: Option<SessionToken>,
     /// The policy version of the weights that it holds now.
     version: Option<Version>,
+    /// The lineage of those weights; needed once it has risen during the session, until the session has named the new one.
+    lineage: Option<Lineage>,
     /// All reservations that it holds; one that was granted more than a lease ago and is not listed is given up.
     #[schema(max_items = 16384)]
     holding: Option<Vec<String>>,
@@ -46,12 +49,12 @@ fn ids(texts: &[String]) -> Vec<TrajectoryId> {
         (status = 200, body = Heartbeat),
         (status = 400, body = ProblemDocument, description = "`invalid_request`"),
         (status = 404, body = ProblemDocument, description = "`unknown_run`"),
-        (status = 409, body = ProblemDocument, description = "`fenced`"),
+        (status = 409, body = ProblemDocument, description = "`fenced`, `ledger_behind`"),
         (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
 pub(super) async fn heartbeat(
-    State(app): State<App>,
+    Client(app): Client,
     WorkerPath(run, worker): WorkerPath,
     Body(new): Body<NewHeartbeat>,
 ) -> Result<Answer<Heartbeat>, Problem> {
@@ -69,6 +72,7 @@ pub(super) async fn heartbeat(
             session: new.session,
         },
         version: new.version,
+        lineage: new.lineage,
         holding: new.holding.as_deref().map(ids),
         acknowledged: ids(&new.acknowledged),
     };

@@ -152,7 +152,7 @@ async fn reservations_that_are_not_what_the_contract_says() {
         (&with(r#""request_id": """#), "request_id"),
         (&with(r#""request_id": 7"#), "request_id"),
         (&with(r#""adopt": false"#), "adopt"),
-        (&with(r#""lineage": 0"#), "lineage"),
+        (&with(r#""lineages": 0"#), "lineages"),
         (&with(r#""version": 0"#), "version"),
         (r#"{ "worker": "w", "version": -1 }"#, "version"),
         (r#"{ "worker": "w", "version": 0.0 }"#, "version"),
@@ -183,7 +183,7 @@ async fn finished_trajectories_that_are_not_what_the_contract_says() {
         (r#"{ "meta": { "a": } }"#, "meta"),
         (r#"{ "segments": [] }"#, "segments"),
         (r#"{ "members": [] }"#, "members"),
-        (r#"{ "lineage": 0 }"#, "lineage"),
+        (r#"{ "lineages": 0 }"#, "lineages"),
     ];
     refused(Method::POST, "trajectories/{id}/occupy", &cases).await;
 
@@ -244,7 +244,7 @@ async fn heartbeats_that_are_not_what_the_contract_says() {
         (r#"{ "acknowledged": null }"#, "acknowledged"),
         (r#"{ "version": -1 }"#, "version"),
         (r#"{ "wait_ms": 60001 }"#, "wait_ms"),
-        (r#"{ "lineage": 0 }"#, "lineage"),
+        (r#"{ "lineages": 0 }"#, "lineages"),
     ];
     refused(Method::POST, "workers/w/heartbeat", &cases).await;
 }
@@ -256,7 +256,7 @@ async fn calls_of_a_trainer_that_are_not_what_the_contract_says() {
         (r#"{ "version": -1 }"#, "version"),
         (r#"{ "wait_ms": 60001 }"#, "wait_ms"),
         (r#"{ "stream": true }"#, "stream"),
-        (r#"{ "epoch": 1 }"#, "epoch"),
+        (r#"{ "epochs": 1 }"#, "epochs"),
     ];
     refused(Method::POST, "batches/next", &cases).await;
     let cases = [
@@ -264,7 +264,7 @@ async fn calls_of_a_trainer_that_are_not_what_the_contract_says() {
         (r#"{ "version": "1" }"#, "version"),
         (r#"{ "version": 1, "weights": 7 }"#, "weights"),
         (&long_reference, "weights"),
-        (r#"{ "version": 1, "epoch": 1 }"#, "epoch"),
+        (r#"{ "version": 1, "epochs": 1 }"#, "epochs"),
     ];
     refused(Method::POST, "versions", &cases).await;
 }
