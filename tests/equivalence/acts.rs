@@ -10,7 +10,7 @@ use berth::ledger::trajectories::TrajectoryState;
 use berth::ledger::{LedgerError, Refusal};
 use berth::protocol::invariants::Demand;
 use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, PublishRefusal, ReserveRefusal, Take};
-use berth::protocol::{BufferId, Effect, EventType, Place, Reason, RunConfig, TrajectoryId, Version};
+use berth::protocol::{BufferId, Effect, EventType, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
 use crate::twins::{Twins, effects_of, refusal_of};
@@ -27,7 +27,11 @@ impl Twins {
             request_id: None,
         };
         let answer = self.ledger.reserve(&self.run, &request, &ids).await;
-        match self.model.reserve(version, &ids) {
+        let weights = Weights {
+            version,
+            lineage: self.model.lineage(),
+        };
+        match self.model.reserve(weights, &ids) {
             Ok(reserved) => {
                 let reservation = answer.expect("the model reserves").value;
                 let granted: Vec<_> = reservation
@@ -60,6 +64,7 @@ impl Twins {
                         policy_version,
                     },
                     ReserveRefusal::IdReused { id } => panic!("{id} is new"),
+                    ReserveRefusal::LineageUnknown { .. } => panic!("it is the run's own lineage"),
                     ReserveRefusal::VersionTooStale { .. } => Refusal::VersionTooStale {
                         policy_version: self.model.policy_version(),
                     },
@@ -245,7 +250,8 @@ impl Twins {
             .await
             .expect("a take is answered")
             .value;
-        match (answer, self.model.take()) {
+        let take = self.model.take(None).expect("there was no trainer session");
+        match (answer, take) {
             (
                 NextBatch::NotReady(none),
                 Take::NotReady {
@@ -265,6 +271,7 @@ impl Twins {
                     entries,
                     redelivered,
                     effects,
+                    ..
                 },
             ) => {
                 assert_eq!(
@@ -297,7 +304,7 @@ impl Twins {
     pub(crate) async fn publish(&mut self, ahead: u64) {
         let version = Version(self.model.policy_version().0 + ahead);
         let answer = self.ledger.publish(&self.run, version, None).await;
-        let logged = match self.model.publish(version) {
+        let logged = match self.model.publish(version, None) {
             Ok(_) => {
                 assert_eq!(
                     answer.expect("the model publishes").value.policy_version,
@@ -319,6 +326,7 @@ impl Twins {
                 assert_eq!(refusal_of(answer), expected);
                 0
             }
+            Err(refusal) => panic!("there was no trainer session: {refusal}"),
         };
         assert_eq!(self.new_events().await.len(), logged);
     }
