@@ -117,7 +117,9 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
             events.swap(at, at + 1);
         }
         Damage::EffectLost(index) => {
-            let effects = effects(events);
+            // How much of a batch one step forgets is the ledger's choice: a log that tells of less is as good.
+            let mut effects = effects(events);
+            effects.retain(|(event, _)| events[*event].event_type != EventType::Prune);
             if effects.is_empty() {
                 return false;
             }
