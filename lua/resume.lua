@@ -43,7 +43,9 @@ end
 
 local latest, checkpoint = state.policy_version, args.resume_from
 if not checkpoint then
-  if latest ~= run.config.initial_version then
+  local last_rewind = state.rewinds and state.rewinds[#state.rewinds]
+  local is_other_way = last_rewind and last_rewind[2] >= 0 -- below that goes only a run that is created again
+  if latest ~= run.config.initial_version or is_other_way then
     return run.answer({ outcome = 'resume_from_missing' })
   end
   checkpoint = latest
@@ -57,8 +59,9 @@ elseif checkpoint == latest + 1 and state.next_buffer == checkpoint then
   kind = 'publish'
 elseif checkpoint < latest then
   kind = args.mode
-  if not batches.has_all(checkpoint, latest) and not (kind == 'rewind' and args.force) then
-    return run.answer({ outcome = 'batch_pruned', version = checkpoint })
+  local missing = batches.first_missing(checkpoint, latest)
+  if missing and not (kind == 'rewind' and args.force) then
+    return run.answer({ outcome = 'batch_pruned', version = missing })
   end
 elseif args.force then
   kind = 'jump'

@@ -142,14 +142,15 @@ end
 
 -- Forgets the entries of the oldest batch that is let go of, in slot order.
 local function prune_batch()
-  local pruned = run.state.pruned
-  local gap = run.state.gaps and run.state.gaps[1]
-  if gap and pruned.buffer == gap[1] then
+  local pruned, gaps = run.state.pruned, run.state.gaps or {}
+  while gaps[1] and pruned.buffer == gaps[1][1] and run.state.oldest_kept >= gaps[1][2] do
     -- No batch has these numbers; only the version that was the latest before the jump.
-    redis.call('HDEL', keys.versions, gap[1])
-    pruned.buffer = gap[2]
-    run.state.oldest_kept = math.max(run.state.oldest_kept, gap[2])
-    table.remove(run.state.gaps, 1)
+    redis.call('HDEL', keys.versions, gaps[1][1])
+    pruned.buffer = gaps[1][2]
+    table.remove(gaps, 1)
+  end
+  if gaps[1] and pruned.buffer == gaps[1][1] then
+    return false
   end
   if pruned.buffer >= run.state.oldest_kept then
     return false

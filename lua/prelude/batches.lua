@@ -15,17 +15,16 @@ function batches.each(first, past, visit)
   end
 end
 
--- Whether all of them are kept.
-function batches.has_all(first, past)
+-- The first of them that is not kept, or nil.
+function batches.first_missing(first, past)
   if first < run.state.oldest_kept then
-    return false
+    return first
   end
   for _, gap in ipairs(run.state.gaps or {}) do
     if gap[1] < past and gap[2] > first then
-      return false
+      return math.max(first, gap[1])
     end
   end
-  return true
 end
 
 function batches.oldest()

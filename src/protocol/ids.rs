@@ -41,6 +41,16 @@ pub struct Epoch(#[serde(deserialize_with = "exact")] pub u64);
 #[serde(transparent)]
 pub struct Lineage(#[serde(deserialize_with = "exact")] pub u64);
 
+/// Weights that somebody holds: a version, and the lineage in which it is spoken of (*Terms*). The same version of two
+/// lineages may be two different sets of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Weights {
+    /// The policy version.
+    pub version: Version,
+    /// The lineage.
+    pub lineage: Lineage,
+}
+
 /// A slot of a buffer, from 0 at the front to `slots_per_buffer - 1` at the rear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]

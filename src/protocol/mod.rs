@@ -15,5 +15,5 @@ pub mod tables;
 
 pub use config::RunConfig;
 pub use event::{Effect, Event, EventType, LoggedEffect, ResumeMode};
-pub use ids::{BufferId, Epoch, Lineage, Place, Slot, TrajectoryId, Version};
+pub use ids::{BufferId, Epoch, Lineage, Place, Slot, TrajectoryId, Version, Weights};
 pub use reason::Reason;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::tables::{SlotState, SlotTables};
-use super::{Effect, Place, RunConfig, TrajectoryId, Version};
+use super::{Effect, Lineage, Place, RunConfig, TrajectoryId, Version, Weights};
 
 /// `B`, `S`, `η`, and nothing else out of the ordinary.
 pub(super) fn config(batch_size: u32, slots_per_buffer: u32, max_staleness: u64) -> RunConfig {
@@ -30,6 +30,19 @@ pub(super) fn id(letter: char) -> TrajectoryId {
 /// The ids of the entries with these letters.
 pub(super) fn ids(letters: &str) -> Vec<TrajectoryId> {
     letters.chars().map(id).collect()
+}
+
+/// Weights of lineage 0.
+pub(super) fn weights(version: u64) -> Weights {
+    weights_of(version, 0)
+}
+
+/// Weights of a version and a lineage.
+pub(super) fn weights_of(version: u64, lineage: u64) -> Weights {
+    Weights {
+        version: Version(version),
+        lineage: Lineage(lineage),
+    }
 }
 
 /// The letter of an entry.

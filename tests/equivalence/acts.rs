@@ -5,30 +5,32 @@ use berth::ledger::names::ClientReason;
 use berth::ledger::reserving::ReserveRequest;
 use berth::ledger::runs::ConfigChanges;
 use berth::ledger::sessions::HeartbeatRequest;
-use berth::ledger::training::{NextBatch, PublishRequest, TakeRequest};
-use berth::ledger::trajectories::TrajectoryState;
 use berth::ledger::{LedgerError, Refusal};
 use berth::protocol::invariants::Demand;
-use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, PublishRefusal, ReserveRefusal, Take};
-use berth::protocol::{BufferId, Effect, EventType, Place, Reason, RunConfig, TrajectoryId, Version};
+use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, ReserveRefusal};
+use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
 use crate::twins::{Twins, effects_of, refusal_of};
 
 impl Twins {
-    pub(crate) async fn reserve(&mut self, worker: usize, lag: i64, count: usize) {
-        let version = Version(self.model.policy_version().0.saturating_add_signed(-lag));
+    pub(crate) async fn reserve(&mut self, worker: usize, lag: i64, lineage_lag: i64, count: usize) {
+        let weights = Weights {
+            version: Version(self.model.policy_version().0.saturating_add_signed(-lag)),
+            lineage: Lineage(self.model.lineage().0.saturating_add_signed(-lineage_lag)),
+        };
+        let version = weights.version;
         let ids: Vec<_> = (0..count).map(|_| TrajectoryId::generate()).collect();
         let request = ReserveRequest {
             caller: self.caller(worker),
             count,
             version: Some(version),
-            lineage: None,
+            lineage: Some(weights.lineage),
             prompts: Vec::new(),
             request_id: None,
         };
         let answer = self.ledger.reserve(&self.run, &request, &ids).await;
-        match self.model.reserve(version, &ids) {
+        match self.model.reserve(weights, &ids) {
             Ok(reserved) => {
                 let reservation = answer.expect("the model reserves").value;
                 let granted: Vec<_> = reservation
@@ -61,6 +63,7 @@ impl Twins {
                         policy_version,
                     },
                     ReserveRefusal::IdReused { id } => panic!("{id} is new"),
+                    ReserveRefusal::LineageUnknown { .. } => Refusal::LedgerBehind,
                     ReserveRefusal::VersionTooStale { .. } => Refusal::VersionTooStale {
                         policy_version: self.model.policy_version(),
                     },
@@ -176,7 +179,7 @@ impl Twins {
         let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
         loop {
             let swept = self.ledger.sweep(&self.run, &[]).await.expect("a sweep");
-            if swept.leases == 0 {
+            if swept.leases == 0 && !swept.more {
                 break;
             }
         }
@@ -199,6 +202,9 @@ impl Twins {
     /// All of `held` was discarded in some steps, each front-most first, or became surplus by it.
     async fn lost(&mut self, types: &[EventType], held: &[TrajectoryId], reason: &Reason) {
         let events = self.new_events().await;
+        let (prunes, events): (Vec<_>, Vec<_>) = events
+            .into_iter()
+            .partition(|event| event.event_type == EventType::Prune);
         for (number, event) in events.iter().enumerate() {
             assert_eq!(event.event_type, types[number]);
             let mut effects = Vec::new();
@@ -209,6 +215,9 @@ impl Twins {
                 effects.extend(self.model.discard(*id, reason.clone()).expect("it was held").effects);
             }
             assert_eq!(effects_of(event), effects);
+        }
+        for prune in prunes {
+            self.prune(&effects_of(&prune));
         }
         for id in held {
             let state = &self.model.entry(*id).expect("it was held").state;
@@ -241,105 +250,16 @@ impl Twins {
         }
     }
 
-    pub(crate) async fn take(&mut self) {
-        let answer = self
-            .ledger
-            .take(&self.run, TakeRequest::default())
-            .await
-            .expect("a take is answered")
-            .value;
-        match (answer, self.model.take()) {
-            (
-                NextBatch::NotReady(none),
-                Take::NotReady {
-                    state,
-                    occupied,
-                    needed,
-                },
-            ) => {
-                assert_eq!(none.buffer_state, Some(state));
-                assert_eq!((none.occupied as usize, none.needed as usize), (occupied, needed));
-                self.logged(EventType::Take, &[]).await;
-            }
-            (
-                NextBatch::Taken(taken),
-                Take::Taken {
-                    version,
-                    entries,
-                    redelivered,
-                    effects,
-                },
-            ) => {
-                assert_eq!(
-                    (taken.batch.version, taken.batch.redelivered),
-                    (BufferId(version.0), redelivered)
-                );
-                let got: Vec<_> = taken
-                    .batch
-                    .trajectories
-                    .iter()
-                    .map(|each| (each.id, each.version))
-                    .collect();
-                let expected: Vec<_> = entries.iter().map(|entry| (entry.id, entry.version)).collect();
-                assert_eq!(got, expected);
-                assert!(
-                    taken
-                        .batch
-                        .trajectories
-                        .iter()
-                        .all(|each| each.state == TrajectoryState::Taken)
-                );
-                let events = self.new_events().await;
-                let logged: Vec<_> = events.iter().map(effects_of).collect();
-                assert_eq!(logged, if redelivered { vec![] } else { vec![effects] });
-            }
-            (answer, take) => panic!("the ledger answers {answer:?}, the model {take:?}"),
-        }
-    }
-
-    pub(crate) async fn publish(&mut self, ahead: u64) {
-        let version = Version(self.model.policy_version().0 + ahead);
-        let request = PublishRequest {
-            epoch: None,
-            version,
-            weights: None,
-        };
-        let answer = self.ledger.publish(&self.run, request).await;
-        let logged = match self.model.publish(version) {
-            Ok(_) => {
-                assert_eq!(
-                    answer.expect("the model publishes").value.policy_version,
-                    self.model.policy_version()
-                );
-                usize::from(ahead == 1)
-            }
-            Err(PublishRefusal::OutOfOrder { expected }) => {
-                assert!(
-                    matches!(refusal_of(answer), Refusal::PublishOutOfOrder { expected: found, .. } if found == expected)
-                );
-                0
-            }
-            Err(PublishRefusal::NotTaken { batch }) => {
-                let expected = Refusal::PublishOutOfOrder {
-                    expected: Version(batch.0 + 1),
-                    taken: false,
-                    delivered: false,
-                };
-                assert_eq!(refusal_of(answer), expected);
-                0
-            }
-        };
-        assert_eq!(self.new_events().await.len(), logged);
-    }
-
-    pub(crate) async fn limit(&mut self, max_concurrency: Option<u64>) {
+    pub(crate) async fn configure(&mut self, max_concurrency: Option<u64>, keep_batches: u64) {
         let config = RunConfig {
             max_concurrency,
+            keep_batches,
             ..self.model.config().clone()
         };
         let differs = config != *self.model.config();
         let changes = ConfigChanges {
             max_concurrency,
+            keep_batches: Some(keep_batches),
             ..ConfigChanges::default()
         };
         let cleared: &[_] = if max_concurrency.is_none() {
@@ -350,8 +270,8 @@ impl Twins {
         self.ledger
             .configure_run(&self.run, &changes, cleared)
             .await
-            .expect("the limit may change");
-        self.model.set_config(config).expect("the limit may change");
+            .expect("both may change");
+        self.model.set_config(config).expect("both may change");
         assert_eq!(self.new_events().await.len(), usize::from(differs));
     }
 }

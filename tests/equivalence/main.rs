@@ -6,16 +6,18 @@
 mod acts;
 #[path = "../support/mod.rs"]
 mod support;
+mod trainer;
 mod twins;
 
 use berth::ledger::Ledger;
-use berth::protocol::RunConfig;
+use berth::protocol::{ResumeMode, RunConfig};
 use berth::store::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
 
 use support::Database;
+use trainer::Resuming;
 use twins::{Step, Twins};
 
 /// On average.
@@ -28,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     let limit = prop::option::weighted(0.7, 1..12_u64);
     let worker = || 0..3_usize;
     prop_oneof![
-        8 => (worker(), -1..6_i64, 1..6_usize).prop_map(|(worker, lag, count)| Step::Reserve { worker, lag, count }),
+        10 => reserve(),
         12 => any::<Index>().prop_map(Step::OccupyReserved),
         3 => any::<Index>().prop_map(Step::OccupyAny),
         2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::Discard(index, reason)),
@@ -36,10 +38,42 @@ fn step() -> impl Strategy<Value = Step> {
         1 => worker().prop_map(Step::Restart),
         1 => Just(Step::Expire),
         1 => (worker(), any::<Index>()).prop_map(|(worker, index)| Step::Claim { worker, index }),
-        4 => Just(Step::Take),
-        3 => (0..3_u64).prop_map(Step::Publish),
-        1 => limit.prop_map(Step::Limit),
+        8 => later().prop_map(Step::Take),
+        6 => (prop_oneof![8 => Just(1), 2 => 0..4_u64], later()).prop_map(|(ahead, later)| Step::Publish(ahead, later)),
+        1 => (-4..2_i64, later()).prop_map(|(ahead, later)| Step::Checkpoint(ahead, later)),
+        2 => resume(),
+        1 => (limit, 1..8_u64).prop_map(|(limit, keep)| Step::Configure(limit, keep)),
+        1 => prop_oneof![9 => Just(Step::Take(0)), 1 => Just(Step::CreateAgain)],
     ]
+}
+
+fn reserve() -> impl Strategy<Value = Step> {
+    let lineage_lag = prop_oneof![12 => Just(0), 4 => 1..4_i64, 1 => Just(-1)];
+    (0..3_usize, -1..6_i64, lineage_lag, 1..6_usize).prop_map(|(worker, lag, lineage_lag, count)| Step::Reserve {
+        worker,
+        lag,
+        lineage_lag,
+        count,
+    })
+}
+
+/// Most calls are the open session's.
+fn later() -> impl Strategy<Value = i64> {
+    prop_oneof![20 => Just(0), 1 => -2..3_i64]
+}
+
+fn resume() -> impl Strategy<Value = Step> {
+    let ahead = prop::option::weighted(0.95, prop_oneof![6 => -4..2_i64, 1 => 2..5_i64, 1 => -12..0_i64]);
+    let mode = prop_oneof![Just(ResumeMode::Replay), Just(ResumeMode::Rewind)];
+    let behind = prop::option::weighted(0.2, 1..5_u64);
+    (ahead, mode, any::<bool>(), behind).prop_map(|(ahead, mode, force, behind)| {
+        Step::Resume(Resuming {
+            ahead,
+            mode,
+            force,
+            behind,
+        })
+    })
 }
 
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
@@ -52,7 +86,7 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
         max_concurrency,
         // Leases end when a sweep says so, and nobody sweeps here but the steps.
         lease_ms: 1,
-        keep_batches: 1_000,
+        keep_batches: 5,
         initial_version: 3,
     })
 }

@@ -9,9 +9,11 @@ use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
 use berth::protocol::invariants;
 use berth::protocol::tables::{EntryState, SlotState, SlotTables};
-use berth::protocol::{Effect, Event, EventType, RunConfig, TrajectoryId};
+use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryId};
 use proptest::sample::Index;
 use uuid::Uuid;
+
+use crate::trainer::Resuming;
 
 /// One step. An index picks one of the entries that the step is about.
 #[derive(Debug, Clone)]
@@ -19,6 +21,7 @@ pub(crate) enum Step {
     Reserve {
         worker: usize,
         lag: i64,
+        lineage_lag: i64,
         count: usize,
     },
     OccupyReserved(Index),
@@ -36,10 +39,14 @@ pub(crate) enum Step {
         worker: usize,
         index: Index,
     },
-    Take,
-    /// A version so many above the latest.
-    Publish(u64),
-    Limit(Option<u64>),
+    /// By the open session, or one so many later.
+    Take(i64),
+    /// A version so many above the trainer's, by a session so many later than the open one.
+    Publish(u64, i64),
+    Checkpoint(i64, i64),
+    Resume(Resuming),
+    CreateAgain,
+    Configure(Option<u64>, u64),
 }
 
 pub(crate) struct Twins {
@@ -50,7 +57,9 @@ pub(crate) struct Twins {
     pub(crate) starts: [usize; 3],
     /// The holder of each reservation that the model knows.
     pub(crate) holders: BTreeMap<TrajectoryId, usize>,
-    seen: u64,
+    pub(crate) seen: u64,
+    /// How many trainer sessions were asked for.
+    pub(crate) trainers: usize,
     log: Auditor,
 }
 
@@ -65,6 +74,7 @@ impl Twins {
             starts: [0; 3],
             holders: BTreeMap::new(),
             seen: 0,
+            trainers: 0,
             log: Auditor::new(),
         };
         assert_eq!(
@@ -86,7 +96,12 @@ impl Twins {
 
     pub(crate) async fn step(&mut self, step: &Step) {
         match step {
-            Step::Reserve { worker, lag, count } => self.reserve(*worker, *lag, *count).await,
+            Step::Reserve {
+                worker,
+                lag,
+                lineage_lag,
+                count,
+            } => self.reserve(*worker, *lag, *lineage_lag, *count).await,
             Step::OccupyReserved(index) => {
                 if let Some(id) = self.pick(*index, |state| matches!(state, EntryState::Reserved { .. })) {
                     self.occupy(id).await;
@@ -108,9 +123,12 @@ impl Twins {
             Step::Restart(worker) => self.restart(*worker).await,
             Step::Expire => self.expire().await,
             Step::Claim { worker, index } => self.claim(*worker, *index).await,
-            Step::Take => self.take().await,
-            Step::Publish(ahead) => self.publish(*ahead).await,
-            Step::Limit(limit) => self.limit(*limit).await,
+            Step::Take(later) => self.take(*later).await,
+            Step::Publish(ahead, later) => self.publish(*ahead, *later).await,
+            Step::Checkpoint(ahead, later) => self.checkpoint(*ahead, *later).await,
+            Step::Resume(resuming) => self.resume(resuming).await,
+            Step::CreateAgain => self.create_again().await,
+            Step::Configure(limit, keep) => self.configure(*limit, *keep).await,
         }
         self.compare().await;
     }
@@ -141,11 +159,21 @@ impl Twins {
             .value;
         let events: Vec<Event> = page.events.into_iter().map(|shown| shown.event).collect();
         for event in &events {
-            self.seen += 1;
-            assert_eq!(event.seq, self.seen, "one event a step");
+            match event.raised_from {
+                Some(before) => assert!(before == self.seen && event.seq > before, "what was lost is left out"),
+                None => assert_eq!(event.seq, self.seen + 1, "one event a step"),
+            }
+            self.seen = event.seq;
             self.log.apply(event);
         }
         events
+    }
+
+    /// The log so far was in order, and begins anew behind `seq`.
+    pub(crate) fn begin_log(&mut self, seq: u64) {
+        assert_eq!(self.log.violations(), []);
+        self.log = Auditor::new();
+        self.seen = seq;
     }
 
     /// What the step appended to the log: nothing, if it had no effects, or one event with just these.
@@ -172,8 +200,18 @@ impl Twins {
             .expect("the tables can be looked at")
             .value;
         assert_eq!(
-            (shown.policy_version, shown.next_buffer),
-            (self.model.policy_version(), self.model.next_buffer())
+            (
+                shown.policy_version,
+                shown.next_buffer,
+                shown.trainer_version,
+                shown.lineage
+            ),
+            (
+                self.model.policy_version(),
+                self.model.next_buffer(),
+                self.model.trainer_version(),
+                self.model.lineage()
+            )
         );
         let model = self.model.buffers();
         assert_eq!(shown.buffers.len(), model.len());
@@ -189,6 +227,11 @@ impl Twins {
             .expect("the run can be looked at")
             .value;
         assert_eq!(status.reserved, self.model.reserved() as u64);
+        assert_eq!(status.kept_batches, self.model.kept_batches().count() as u64);
+        assert_eq!(
+            status.oldest_kept,
+            self.model.kept_batches().next().map(|v| BufferId(v.0))
+        );
         let totals = status.totals;
         let counted = totals.discarded.values().sum::<u64>() + totals.trained + status.reserved + status.occupied;
         assert_eq!(counted, totals.reserved + totals.late, "every admission is somewhere");

@@ -1,7 +1,8 @@
 //! The log that a run of the model would write, and what can happen to a log.
 
 use berth::protocol::{
-    BufferId, Effect, Event, EventType, LoggedEffect, Place, Reason, RunConfig, Slot, TrajectoryId, Version,
+    BufferId, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, Reason, ResumeMode, RunConfig, Slot,
+    TrajectoryId, Version,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -12,14 +13,21 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn of(config: RunConfig) -> Self {
+    /// Of a run that goes on from a deleted one's epoch and lineage, if any are given.
+    pub(crate) fn of(config: RunConfig, from: Option<(Epoch, Lineage)>) -> Self {
         let mut log = Self { events: Vec::new() };
-        log.event(EventType::RunCreated, &[]).config = Some(config);
+        let event = log.event(EventType::RunCreated, &[]);
+        event.config = Some(config);
+        (event.epoch, event.lineage) = from.unzip();
         log
     }
 
+    pub(crate) fn seq(&self) -> u64 {
+        self.events.last().map_or(0, |event| event.seq)
+    }
+
     pub(crate) fn event(&mut self, event_type: EventType, effects: &[Effect]) -> &mut Event {
-        let seq = self.events.len() as u64 + 1;
+        let seq = self.seq() + 1;
         self.events.push(event(seq, event_type, effects));
         self.events.last_mut().expect("it was just logged")
     }
@@ -50,6 +58,20 @@ pub(crate) enum Damage {
     EffectLost(Index),
     /// An effect tells another effect of the same log.
     EffectReplaced(Index, Index),
+    /// A trainer session says another policy version.
+    PolicyVersion(Index),
+    /// A trainer session has the epoch of none.
+    EpochLost(Index),
+    /// A trainer session says that it began another lineage, or none.
+    LineageChanged(Index),
+    /// A trainer session does not say where `seq` rose from.
+    RiseUnsaid(Index),
+    /// A delivery in a replay is not marked, or another one is.
+    ReplayedFlipped(Index),
+    /// A delivery or a checkpoint is of a version that the trainer has not reached.
+    FromTheFuture(Index),
+    /// A reserve names a lineage that the run has not reached.
+    LineageFromTheFuture(Index),
     /// An event that nobody wrote comes in between.
     Intruding(Index, Box<Event>),
 }
@@ -62,6 +84,13 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
         index().prop_map(Damage::Swapped),
         index().prop_map(Damage::EffectLost),
         (index(), index()).prop_map(|(one, other)| Damage::EffectReplaced(one, other)),
+        index().prop_map(Damage::PolicyVersion),
+        index().prop_map(Damage::EpochLost),
+        index().prop_map(Damage::LineageChanged),
+        index().prop_map(Damage::RiseUnsaid),
+        index().prop_map(Damage::ReplayedFlipped),
+        index().prop_map(Damage::FromTheFuture),
+        index().prop_map(Damage::LineageFromTheFuture),
         (index(), intruder()).prop_map(|(at, event)| Damage::Intruding(at, Box::new(event))),
     ]
 }
@@ -88,7 +117,9 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
             events.swap(at, at + 1);
         }
         Damage::EffectLost(index) => {
-            let effects = effects(events);
+            // How much of a batch one step forgets is the ledger's choice: a log that tells of less is as good.
+            let mut effects = effects(events);
+            effects.retain(|(event, _)| events[*event].event_type != EventType::Prune);
             if effects.is_empty() {
                 return false;
             }
@@ -108,12 +139,69 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
             }
             events[to_event].effects[to] = replacement;
         }
+        Damage::PolicyVersion(index) => {
+            return spoil(events, *index, &[EventType::TrainerOpened], |event| {
+                event.policy_version = event.policy_version.map(|version| Version(version.0 + 1));
+                true
+            });
+        }
+        Damage::EpochLost(index) => {
+            return spoil(events, *index, &[EventType::TrainerOpened], |event| {
+                event.epoch = Some(Epoch(0));
+                true
+            });
+        }
+        Damage::LineageChanged(index) => {
+            return spoil(events, *index, &[EventType::TrainerOpened], |event| {
+                let began = event.lineage.is_some();
+                event.lineage = (!began).then_some(Lineage(1));
+                true
+            });
+        }
+        Damage::RiseUnsaid(index) => {
+            return spoil(events, *index, &[EventType::TrainerOpened], |event| {
+                let rose = event.raised_from.take();
+                rose.is_some_and(|before| before + 1 < event.seq)
+            });
+        }
+        Damage::ReplayedFlipped(index) => {
+            return spoil(events, *index, &[EventType::Deliver], |event| {
+                event.replayed = !event.replayed;
+                true
+            });
+        }
+        Damage::FromTheFuture(index) => {
+            let types = [EventType::Deliver, EventType::Checkpoint];
+            return spoil(events, *index, &types, |event| {
+                event.version = event.version.map(|version| Version(version.0 + 1_000_000));
+                true
+            });
+        }
+        Damage::LineageFromTheFuture(index) => {
+            return spoil(events, *index, &[EventType::Reserve], |event| {
+                event.lineage = Some(Lineage(1_000_000));
+                true
+            });
+        }
         Damage::Intruding(index, event) => {
             let at = index.index(events.len() + 1);
             events.insert(at, (**event).clone());
         }
     }
     true
+}
+
+/// Spoils one of the events of these kinds; `false` if there is none, or `change` spoilt nothing.
+fn spoil(events: &mut [Event], index: Index, types: &[EventType], change: fn(&mut Event) -> bool) -> bool {
+    let mut of_these: Vec<&mut Event> = events
+        .iter_mut()
+        .filter(|event| types.contains(&event.event_type))
+        .collect();
+    if of_these.is_empty() {
+        return false;
+    }
+    let at = index.index(of_these.len());
+    change(of_these[at])
 }
 
 /// Where the effects of the log stand: of which event, and which of its own.
@@ -137,24 +225,50 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::Take,
         EventType::Publish,
         EventType::Prune,
+        EventType::Deliver,
+        EventType::TrainerOpened,
+        EventType::Checkpoint,
     ]);
     let reason = prop::option::of(Just(Reason::LeaseExpired));
     let version = prop::option::of(number().prop_map(Version));
     let effects = prop::collection::vec(effect(), 0..5);
     let ids = prop::collection::vec(id(), 0..5);
-    (event_type, reason, version, any::<bool>(), ids, effects).prop_map(
-        |(event_type, reason, version, late, ids, effects)| Event {
-            reason,
-            version,
-            late,
-            ids,
-            ..event(0, event_type, &effects)
+    let step = (event_type, reason, version, any::<bool>(), ids, effects);
+    (step, session()).prop_map(|((event_type, reason, version, mark, ids, effects), session)| Event {
+        reason,
+        version,
+        late: mark,
+        replayed: mark,
+        ids,
+        seq: 0,
+        event_type,
+        effects: event(0, event_type, &effects).effects,
+        ..session
+    })
+}
+
+/// What a made-up trainer session says.
+fn session() -> impl Strategy<Value = Event> {
+    let mode = prop::option::of(prop::sample::select(vec![ResumeMode::Replay, ResumeMode::Rewind]));
+    let maybe = || prop::option::weighted(0.8, number());
+    let marks = any::<(bool, bool)>();
+    (maybe(), maybe(), maybe(), maybe(), maybe(), mode, marks).prop_map(
+        |(resumed_from, policy_version, epoch, lineage, raised_from, mode, (force, behind))| Event {
+            resumed_from: resumed_from.map(Version),
+            policy_version: policy_version.map(Version),
+            epoch: epoch.map(Epoch),
+            lineage: lineage.map(Lineage),
+            raised_from,
+            mode,
+            force,
+            behind,
+            ..Event::new(0, EventType::TrainerOpened)
         },
     )
 }
 
 fn effect() -> impl Strategy<Value = Effect> {
-    (0..6, id(), number().prop_map(Version), place(), place()).prop_map(|(kind, id, version, from, to)| match kind {
+    (0..7, id(), number().prop_map(Version), place(), place()).prop_map(|(kind, id, version, from, to)| match kind {
         0 => Effect::Reserved { id, version, to },
         1 => Effect::Moved { id, from, to },
         2 => Effect::Occupied { id, from, to },
@@ -164,6 +278,7 @@ fn effect() -> impl Strategy<Value = Effect> {
             reason: Reason::Surplus,
             from,
         },
+        5 => Effect::Replaced { id, from, to },
         _ => Effect::Pruned { id },
     })
 }

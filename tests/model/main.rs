@@ -5,15 +5,17 @@
 
 mod log;
 mod run;
+mod trainer;
 
 use berth::protocol::audit::Auditor;
-use berth::protocol::{Event, RunConfig};
+use berth::protocol::{Epoch, Event, Lineage, ResumeMode, RunConfig};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
 
 use log::{damage, suffer};
 use run::{Run, Step};
+use trainer::Resuming;
 
 /// On average.
 const STEPS_A_SEQUENCE: usize = 100;
@@ -25,15 +27,52 @@ fn step() -> impl Strategy<Value = Step> {
     let reason = prop::sample::select(vec!["lease_expired", "abandoned", "failed"]);
     let limit = prop::option::weighted(0.7, 1..12_u64);
     prop_oneof![
-        6 => (0..5_u64, 1..6_usize).prop_map(|(lag, count)| Step::Reserve { lag, count }),
+        6 => reserve(),
         10 => any::<Index>().prop_map(Step::Occupy),
         2 => any::<Index>().prop_map(Step::LateOccupy),
         2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::DiscardReserved(index, reason)),
         2 => any::<Index>().prop_map(Step::DiscardOccupied),
-        4 => Just(Step::Take),
-        3 => Just(Step::Publish),
+        2 => Just(Step::Train),
+        5 => Just(Step::Take),
+        4 => prop_oneof![9 => Just(1), 1 => 0..4_u64].prop_map(Step::Publish),
         1 => limit.prop_map(Step::Limit),
+        1 => (1..8_u64).prop_map(Step::Keep),
+        1 => resume(),
+        1 => (0..4_u64).prop_map(Step::Checkpoint),
+        1 => any::<Index>().prop_map(Step::Prune),
+        1 => (-2..3_i64).prop_map(Step::Stranger),
     ]
+}
+
+/// Mostly the weights of a worker that is a little late.
+fn reserve() -> impl Strategy<Value = Step> {
+    let lag = prop_oneof![20 => 0..5_i64, 1 => Just(-1)];
+    let lineage_lag = prop_oneof![8 => Just(0), 2 => 1..4_i64, 1 => Just(-1)];
+    (lag, lineage_lag, 1..6_usize).prop_map(|(lag, lineage_lag, count)| Step::Reserve {
+        lag,
+        lineage_lag,
+        count,
+    })
+}
+
+fn resume() -> impl Strategy<Value = Step> {
+    let ahead = prop_oneof![1 => Just(None), 12 => prop_oneof![6 => -5..1_i64, 2 => 1..4_i64].prop_map(Some)];
+    let mode = prop::sample::select(vec![ResumeMode::Replay, ResumeMode::Rewind]);
+    let behind = prop::option::weighted(0.2, (0..9_u64, -1..3_i64, -1..3_i64));
+    (ahead, mode, prop::bool::weighted(0.3), behind).prop_map(|(ahead, mode, force, behind)| {
+        Step::Resume(Resuming {
+            ahead,
+            mode,
+            force,
+            behind,
+        })
+    })
+}
+
+/// What a deleted run of the name has left, sometimes.
+fn origin() -> impl Strategy<Value = Option<(Epoch, Lineage)>> {
+    let left = (0..4_u64, 1..4_u64).prop_map(|(epoch, lineage)| (Epoch(epoch), Lineage(lineage)));
+    prop::option::weighted(0.2, left)
 }
 
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
@@ -45,7 +84,7 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
         slots_per_buffer: batch_size + spare,
         max_concurrency: limit,
         lease_ms: 30_000,
-        keep_batches: 2,
+        keep_batches: 4,
         initial_version: 3,
     })
 }
@@ -78,8 +117,8 @@ fn try_random<S: Strategy>(values: &S, check: impl Fn(S::Value)) {
 }
 
 /// Runs the steps, and returns the log.
-fn run(config: RunConfig, steps: &[Step]) -> Vec<Event> {
-    let mut run = Run::new(config);
+fn run(config: RunConfig, from: Option<(Epoch, Lineage)>, steps: &[Step]) -> Vec<Event> {
+    let mut run = Run::new(config, from);
     for step in steps {
         run.step(step);
     }
@@ -96,25 +135,25 @@ fn audit(events: &[Event]) -> Auditor {
 
 #[test]
 fn every_invariant_holds_after_every_step_of_a_random_run() {
-    try_random(&(config(false), sequence()), |(config, steps)| {
-        let log = run(config, &steps);
+    try_random(&(config(false), origin(), sequence()), |(config, from, steps)| {
+        let log = run(config, from, &steps);
         assert_eq!(audit(&log).violations(), []);
     });
 }
 
 #[test]
 fn every_invariant_holds_after_every_step_of_a_random_run_with_oversampling() {
-    try_random(&(config(true), sequence()), |(config, steps)| {
-        let log = run(config, &steps);
+    try_random(&(config(true), origin(), sequence()), |(config, from, steps)| {
+        let log = run(config, from, &steps);
         assert_eq!(audit(&log).violations(), []);
     });
 }
 
 #[test]
 fn a_damaged_log_is_found_out_and_never_ends_in_a_panic() {
-    let runs = (any::<bool>().prop_flat_map(config), sequence(), damage());
-    try_random(&runs, |(config, steps, damage)| {
-        let mut log = run(config, &steps);
+    let runs = (any::<bool>().prop_flat_map(config), origin(), sequence(), damage());
+    try_random(&runs, |(config, from, steps, damage)| {
+        let mut log = run(config, from, &steps);
         if suffer(&mut log, &damage) {
             assert_ne!(audit(&log).violations(), []);
         }

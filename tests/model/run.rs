@@ -3,50 +3,78 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth::protocol::invariants::{self, Demand};
-use berth::protocol::tables::{EntryState, OccupyRefusal, SlotTables, Take};
-use berth::protocol::{BufferId, Effect, Event, EventType, Reason, RunConfig, TrajectoryId, Version};
+use berth::protocol::tables::{BatchEntry, EntryState, OccupyRefusal, ReserveRefusal, SlotTables};
+use berth::protocol::{
+    BufferId, Effect, Epoch, Event, EventType, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
+};
 use proptest::sample::Index;
 use uuid::Uuid;
 
 use crate::log::Log;
+use crate::trainer::Resuming;
 
 /// One step. Where it is about an entry, the index picks one of those that the step is possible for.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    Reserve { lag: u64, count: usize },
+    /// Under a version so many below the latest, in a lineage so many below the latest.
+    Reserve {
+        lag: i64,
+        lineage_lag: i64,
+        count: usize,
+    },
     Occupy(Index),
     LateOccupy(Index),
     DiscardReserved(Index, &'static str),
     DiscardOccupied(Index),
     Take,
-    Publish,
+    /// What is in flight finishes, with some more if that is not enough; a batch is taken and a version published.
+    Train,
+    /// A version so many above the one that the trainer stands at.
+    Publish(u64),
     Limit(Option<u64>),
+    Keep(u64),
+    Resume(Resuming),
+    /// Of a version so many below the one that the trainer stands at.
+    Checkpoint(u64),
+    /// Of an entry of some batch.
+    Prune(Index),
+    /// The trainer calls of a session so many before or after the open one.
+    Stranger(i64),
 }
 
 /// A run, beside tables that are rebuilt from its effects alone, and its log.
 pub(crate) struct Run {
-    log: Log,
-    tables: SlotTables,
-    rebuilt: SlotTables,
+    pub(crate) log: Log,
+    pub(crate) tables: SlotTables,
+    pub(crate) rebuilt: SlotTables,
     admitted: u128,
-    /// The finished entries that nobody discarded.
-    finished: BTreeSet<TrajectoryId>,
-    batches: BTreeMap<TrajectoryId, Version>,
+    /// The finished entries that nobody discarded, and that are not forgotten.
+    pub(crate) finished: BTreeSet<TrajectoryId>,
+    /// The batch of each entry that was taken, and that no rewind gave back.
+    pub(crate) batches: BTreeMap<TrajectoryId, Version>,
+    /// The batches as they were taken.
+    pub(crate) taken: BTreeMap<Version, Vec<BatchEntry>>,
 }
 
 impl Run {
-    pub(crate) fn new(config: RunConfig) -> Self {
+    /// A run that goes on from a deleted one's epoch and lineage, if any are given.
+    pub(crate) fn new(config: RunConfig, from: Option<(Epoch, Lineage)>) -> Self {
+        let tables = match from {
+            Some((epoch, lineage)) => SlotTables::continued(config.clone(), epoch, lineage),
+            None => SlotTables::new(config.clone()),
+        };
         Self {
-            log: Log::of(config.clone()),
-            tables: SlotTables::new(config.clone()),
-            rebuilt: SlotTables::new(config),
+            log: Log::of(config, from),
+            rebuilt: tables.clone(),
+            tables,
             admitted: 0,
             finished: BTreeSet::new(),
             batches: BTreeMap::new(),
+            taken: BTreeMap::new(),
         }
     }
 
-    fn oversamples(&self) -> bool {
+    pub(crate) fn oversamples(&self) -> bool {
         self.tables.config().slots_per_buffer > self.tables.config().batch_size
     }
 
@@ -56,7 +84,11 @@ impl Run {
 
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
-            Step::Reserve { lag, count } => self.reserve(*lag, *count),
+            Step::Reserve {
+                lag,
+                lineage_lag,
+                count,
+            } => self.reserve(*lag, *lineage_lag, *count),
             Step::Occupy(index) => {
                 if let Some(id) = self.pick(*index, |s| matches!(s, EntryState::Reserved { .. })) {
                     self.occupy(id);
@@ -78,8 +110,24 @@ impl Run {
                 }
             }
             Step::Take => self.take(),
-            Step::Publish => self.publish(),
-            Step::Limit(limit) => self.limit(*limit),
+            Step::Train => self.train(),
+            Step::Publish(ahead) => self.publish(*ahead),
+            Step::Limit(limit) => self.configure(RunConfig {
+                max_concurrency: *limit,
+                ..self.tables.config().clone()
+            }),
+            Step::Keep(keep_batches) => self.configure(RunConfig {
+                keep_batches: *keep_batches,
+                ..self.tables.config().clone()
+            }),
+            Step::Resume(resuming) => self.resume(resuming),
+            Step::Checkpoint(lag) => self.checkpoint(*lag),
+            Step::Prune(index) => {
+                if let Some(id) = self.pick(*index, |s| matches!(s, EntryState::Taken { .. })) {
+                    self.prune(id);
+                }
+            }
+            Step::Stranger(ahead) => self.stranger(*ahead),
         }
         self.check();
     }
@@ -94,8 +142,11 @@ impl Run {
         (!candidates.is_empty()).then(|| *index.get(&candidates))
     }
 
-    fn reserve(&mut self, lag: u64, count: usize) {
-        let version = Version(self.tables.policy_version().0.saturating_sub(lag));
+    fn reserve(&mut self, lag: i64, lineage_lag: i64, count: usize) {
+        let weights = Weights {
+            version: Version(self.tables.policy_version().0.saturating_add_signed(-lag)),
+            lineage: Lineage(self.tables.lineage().0.saturating_add_signed(-lineage_lag)),
+        };
         let first = self.admitted;
         let ids: Vec<TrajectoryId> = (0..count as u128)
             .map(|n| TrajectoryId(Uuid::from_u128(first + n)))
@@ -103,8 +154,9 @@ impl Run {
         self.admitted += count as u128;
 
         let before = self.tables.clone();
-        match self.tables.reserve(version, &ids) {
+        match self.tables.reserve(weights, &ids) {
             Ok(reserved) => {
+                assert!(lag >= 0 && lineage_lag >= 0 && !self.tables.is_abandoned(weights));
                 assert_eq!(reserved.granted, reserved.effects.len());
                 assert_eq!(reserved.blocked_by.is_none(), reserved.granted == count);
                 let limit = self.tables.config().max_concurrency.unwrap_or(u64::MAX);
@@ -112,13 +164,34 @@ impl Run {
                 assert!(reserved.granted == 0 || generating <= limit, "over the limit");
                 if reserved.granted > 0 {
                     let event = self.log.event(EventType::Reserve, &reserved.effects);
-                    event.version = Some(version);
+                    event.version = Some(weights.version);
+                    event.lineage = (weights.lineage > Lineage(0)).then_some(weights.lineage);
                     event.ids = ids;
                 }
                 self.follow(&reserved.effects);
             }
-            Err(_) => assert_eq!(self.tables, before, "a refusal changes nothing"),
+            Err(refusal) => {
+                let unknown = matches!(refusal, ReserveRefusal::LineageUnknown { .. });
+                assert_eq!(unknown, weights.lineage > before.lineage());
+                assert_eq!(self.tables, before, "a refusal changes nothing");
+            }
         }
+    }
+
+    fn train(&mut self) {
+        self.reserve(0, 0, self.tables.config().batch_size as usize);
+        let is_reserved = |state: &EntryState| matches!(state, EntryState::Reserved { .. });
+        let generating = |run: &Self| {
+            run.tables
+                .entries()
+                .find(|(_, entry)| is_reserved(&entry.state))
+                .map(|(id, _)| id)
+        };
+        while let Some(id) = generating(self) {
+            self.occupy(id);
+        }
+        self.take();
+        self.publish(1);
     }
 
     fn occupy(&mut self, id: TrajectoryId) {
@@ -178,69 +251,13 @@ impl Run {
         self.follow(&discarded.effects);
     }
 
-    fn take(&mut self) {
-        let before = self.tables.clone();
-        match self.tables.take() {
-            Take::NotReady { occupied, needed, .. } => {
-                assert!(occupied < needed);
-                assert_eq!(self.tables, before);
-            }
-            Take::Taken {
-                redelivered: true,
-                version,
-                entries,
-                effects,
-            } => {
-                assert!(effects.is_empty());
-                assert_eq!(self.tables, before);
-                assert!(
-                    entries
-                        .iter()
-                        .all(|entry| self.batches.get(&entry.id) == Some(&version))
-                );
-            }
-            Take::Taken {
-                version,
-                entries,
-                effects,
-                ..
-            } => {
-                let config = self.tables.config().clone();
-                assert_eq!(entries.len(), config.batch_size as usize);
-                for entry in entries {
-                    let buffer = BufferId(version.0);
-                    assert_eq!(invariants::bound(&config, entry.id, entry.version, buffer), None);
-                    assert_eq!(self.batches.insert(entry.id, version), None, "in two batches");
-                    assert!(self.finished.contains(&entry.id));
-                }
-                self.log.event(EventType::Take, &effects).version = Some(version);
-                self.follow(&effects);
-                self.rebuilt.replay_take().expect("the trainer was idle");
-            }
-        }
-    }
-
-    fn publish(&mut self) {
-        let next = Version(self.tables.policy_version().0 + 1);
-        let taken = self.tables.next_buffer() == BufferId(next.0);
-        assert_eq!(self.tables.publish(next).is_ok(), taken);
-        assert_eq!(self.rebuilt.publish(next).is_ok(), taken);
-        if taken {
-            self.log.event(EventType::Publish, &[]).version = Some(next);
-        }
-    }
-
-    fn limit(&mut self, max_concurrency: Option<u64>) {
-        let config = RunConfig {
-            max_concurrency,
-            ..self.tables.config().clone()
-        };
+    fn configure(&mut self, config: RunConfig) {
         self.log.event(EventType::RunChanged, &[]).config = Some(config.clone());
-        self.tables.set_config(config.clone()).expect("the limit may change");
-        self.rebuilt.set_config(config).expect("the limit may change");
+        self.tables.set_config(config.clone()).expect("it may change");
+        self.rebuilt.set_config(config).expect("it may change");
     }
 
-    fn follow(&mut self, effects: &[Effect]) {
+    pub(crate) fn follow(&mut self, effects: &[Effect]) {
         let surplus = |effect: &Effect| {
             matches!(
                 effect,
@@ -270,6 +287,12 @@ impl Run {
             let state = &self.tables.entry(*id).expect("it is remembered").state;
             let kept = matches!(state, EntryState::Occupied { .. } | EntryState::Taken { .. });
             assert!(kept, "{id} had finished and is {state:?}");
+        }
+        for version in self.tables.kept_batches() {
+            assert_eq!(
+                Some(self.tables.batch(version)),
+                self.taken.get(&version).map(Vec::as_slice)
+            );
         }
     }
 }

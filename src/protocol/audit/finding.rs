@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::protocol::invariants::Violation;
 use crate::protocol::tables::{
-    ConfigRefusal, DiscardRefusal, Misfit, OccupyRefusal, PruneRefusal, PublishRefusal, ReserveRefusal,
+    CheckpointRefusal, ConfigRefusal, DiscardRefusal, Misfit, OccupyRefusal, PruneRefusal, PublishRefusal,
+    ReserveRefusal, ResumeRefusal, SessionRefusal,
 };
 use crate::protocol::{BufferId, Effect, TrajectoryId, Version};
 
@@ -31,6 +32,12 @@ pub enum Fault {
     Sequence {
         /// The sequence number that should have come.
         expected: u64,
+    },
+    /// The event says that `seq` rose by more than one, and it may not, or rose from another number.
+    #[error("sequence: seq is said to have been raised from {said}")]
+    RaisedFrom {
+        /// What the event says that it was before.
+        said: u64,
     },
     /// The log does not begin with `run_created`. Nothing of it can be followed.
     #[error("cannot go on: a log begins with run_created")]
@@ -87,11 +94,14 @@ pub enum Fault {
     },
     /// A batch was taken out of turn: again, or before the version before it was published.
     #[error(
-        "batch {version} was taken out of turn: the policy version is {policy_version}, the next buffer {next_buffer}"
+        "batch {version} was taken out of turn: the trainer stands at {trainer_version}, the policy version is \
+         {policy_version}, the next buffer {next_buffer}"
     )]
     OutOfTurn {
         /// The batch.
         version: Version,
+        /// `T`.
+        trainer_version: Version,
         /// `V`.
         policy_version: Version,
         /// `H`.
@@ -116,6 +126,65 @@ pub enum Fault {
         first: Version,
         /// The other.
         second: Version,
+    },
+    /// The trainer did something that its session forbids.
+    #[error("a call of the trainer that is to be refused: {0}")]
+    Session(#[from] SessionRefusal),
+    /// A batch was delivered again that is not to be.
+    #[error("batch {version} was delivered, and should have been {}", .expected.map_or_else(|| "none".to_owned(), |v| v.to_string()))]
+    Delivered {
+        /// The batch.
+        version: Version,
+        /// The one that this session has not had yet, if there is one.
+        expected: Option<Version>,
+    },
+    /// A delivery is marked as one of a replay and is not, or is and not marked.
+    #[error("the delivery is marked replayed: {marked}, and should be the contrary")]
+    Replayed {
+        /// The event's mark.
+        marked: bool,
+    },
+    /// A batch that is delivered again is not what was taken.
+    #[error("batch {version} is not what was taken: {taken} entries then, {delivered} now")]
+    NotAsTaken {
+        /// The batch.
+        version: Version,
+        /// How many entries were taken.
+        taken: usize,
+        /// How many there are now. As many as then are other ones, or in another order.
+        delivered: usize,
+    },
+    /// A trainer session was opened that could not be.
+    #[error("a resume from version {version} that is to be refused: {refusal}")]
+    Resume {
+        /// The checkpoint's version.
+        version: Version,
+        /// Why it is refused.
+        refusal: ResumeRefusal,
+    },
+    /// A number of a trainer session is not the one that the protocol has.
+    #[error("the trainer session has the {what} {logged}, and should have {expected}")]
+    Resumed {
+        /// Which number.
+        what: &'static str,
+        /// What the log says.
+        logged: u64,
+        /// What the model has.
+        expected: u64,
+    },
+    /// A checkpoint was noted that could not be.
+    #[error("a checkpoint of version {version} that is to be refused: {refusal}")]
+    Checkpoint {
+        /// The checkpoint's version.
+        version: Version,
+        /// Why it is refused.
+        refusal: CheckpointRefusal,
+    },
+    /// A checkpoint was noted that changed nothing.
+    #[error("the checkpoint of version {version} changed nothing")]
+    CheckpointRepeated {
+        /// The checkpoint's version.
+        version: Version,
     },
     /// A version was published that could not be.
     #[error("a publish of version {version} that is to be refused: {refusal}")]

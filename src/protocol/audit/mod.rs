@@ -5,17 +5,21 @@
 //! have happened, and its effects are held against the logged ones, one by one. Where they part, the difference is a
 //! finding, and the model goes on from what was logged.
 
+mod batches;
 mod finding;
+mod happening;
 mod report;
 mod run;
 #[cfg(test)]
 mod tests;
+mod trainer;
 
+use super::tables::SlotTables;
 use super::{Event, EventType, RunConfig};
 use run::Run;
 
 pub use finding::{Fault, Finding};
-pub use report::{BatchReport, Report};
+pub use report::{BatchReport, Report, Resumes};
 
 /// Follows the events of one run, from its first.
 ///
@@ -74,17 +78,26 @@ impl Auditor {
         &self.report
     }
 
-    /// `seq` rises by exactly one. A run that was created under the name of a deleted one goes on from its last.
+    /// `seq` rises by exactly one, but for the trainer session that ends that a run is behind: it passes over all that
+    /// was seen of the writes that are lost. A run that was created under the name of a deleted one goes on from its
+    /// last.
     fn follow_sequence(&mut self, event: &Event, faults: &mut Vec<Fault>) {
-        let expected = self.last_seq.map(|last| last.saturating_add(1));
+        let last = self.last_seq.replace(event.seq);
+        if let Some(said) = event.raised_from {
+            let may_rise = event.event_type == EventType::TrainerOpened && event.behind;
+            if !may_rise || last != Some(said) || event.seq <= said {
+                faults.push(Fault::RaisedFrom { said });
+            }
+            return;
+        }
+        let expected = last.map(|last| last.saturating_add(1));
         if let Some(expected) = expected.filter(|expected| *expected != event.seq) {
             faults.push(Fault::Sequence { expected });
         }
-        self.last_seq = Some(event.seq);
     }
 }
 
-/// The first event creates the run.
+/// The first event creates the run. One that goes on from a deleted run begins a lineage, and says which.
 fn begin(event: &Event) -> Result<Run, Fault> {
     if event.event_type != EventType::RunCreated {
         return Err(Fault::NotCreated);
@@ -93,7 +106,12 @@ fn begin(event: &Event) -> Result<Run, Fault> {
     if !within_bounds(config) {
         return Err(Fault::Config);
     }
-    Ok(Run::new(config.clone()))
+    let epoch = event.epoch.unwrap_or_default();
+    let tables = match event.lineage {
+        Some(lineage) => SlotTables::continued(config.clone(), epoch, lineage),
+        None => SlotTables::new(config.clone()),
+    };
+    Ok(Run::new(tables))
 }
 
 /// Whether tables can be laid out for the configuration. The bounds are those of the HTTP contract.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::protocol::tables::BatchEntry;
+use crate::protocol::tables::{BatchEntry, ResumeKind};
 use crate::protocol::{BufferId, Effect, Event, EventType, Version};
 
 /// What happened in a run, counted from its events.
@@ -20,8 +20,44 @@ pub struct Report {
     pub late: u64,
     /// Entries discarded, by reason. One that was saved by a late occupy counts here too.
     pub discarded: BTreeMap<String, u64>,
-    /// The batches taken, in order.
+    /// Batches taken: as many as there are in `batches`.
+    pub takes: u64,
+    /// Times that the batch in training was delivered to another trainer session.
+    pub redelivered: u64,
+    /// Times that a batch was delivered to be trained again in a replay.
+    pub replayed: u64,
+    /// Trainer sessions, by how they went on.
+    pub resumes: Resumes,
+    /// The batches taken, in order. One that a rewind took back stays here, and its number comes again.
     pub batches: Vec<BatchReport>,
+}
+
+/// Trainer sessions that were opened. Each counts once, by how it went on, and those that ended that the run was behind
+/// count there too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Resumes {
+    /// From the latest version, or from the next, which its checkpoint held and nobody had published.
+    pub continued: u64,
+    /// From an older version, with the batches taken since.
+    pub replay: u64,
+    /// From an older version, abandoning the weights after it.
+    pub rewind: u64,
+    /// From a version that the ledger had not reached.
+    pub forced: u64,
+    /// After the database had lost writes.
+    pub behind: u64,
+}
+
+impl Resumes {
+    pub(super) fn count(&mut self, kind: ResumeKind, behind: bool) {
+        match kind {
+            ResumeKind::Continued | ResumeKind::Published => self.continued += 1,
+            ResumeKind::Replay => self.replay += 1,
+            ResumeKind::Rewind => self.rewind += 1,
+            ResumeKind::Forced => self.forced += 1,
+        }
+        self.behind += u64::from(behind);
+    }
 }
 
 /// One batch.

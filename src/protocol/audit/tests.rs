@@ -3,6 +3,7 @@
 mod broken_logs;
 mod faults;
 mod journal;
+mod trainer;
 
 use super::{Auditor, BatchReport, Finding, Report};
 use crate::protocol::notation::{config, id};
@@ -94,6 +95,7 @@ fn a_good_run_is_reported_without_a_finding() {
         occupied: 5,
         late: 1,
         discarded: [("filtered".to_owned(), 1), ("lease_expired".to_owned(), 2)].into(),
+        takes: 2,
         batches: vec![
             BatchReport {
                 version: Version(0),
@@ -106,6 +108,7 @@ fn a_good_run_is_reported_without_a_finding() {
                 staleness: [(0, 1), (1, 1)].into(),
             },
         ],
+        ..Report::default()
     };
     assert_eq!(auditor.report(), &expected);
 }

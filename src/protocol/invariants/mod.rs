@@ -11,8 +11,8 @@ mod violation;
 
 use std::collections::BTreeMap;
 
-use super::tables::{BufferState, BufferView, EntryState, SlotState, SlotTables};
-use super::{BufferId, Place, RunConfig, Slot, TrajectoryId, Version};
+use super::tables::{BufferState, BufferView, Entry, EntryState, SlotState, SlotTables};
+use super::{BufferId, Place, RunConfig, Slot, TrajectoryId, Version, Weights};
 
 pub use earliest::Demand;
 pub use violation::Violation;
@@ -26,6 +26,7 @@ pub fn check(tables: &SlotTables) -> Vec<Violation> {
         &tables.buffers(),
     );
     records(tables, &mut violations);
+    trainer(tables, &mut violations);
     violations
 }
 
@@ -212,6 +213,28 @@ impl Window<'_> {
             let (id, version) = content.entry()?;
             Some((place, id, version))
         })
+    }
+}
+
+/// `T` is `V` or below it, the batches from `T` on are kept, and no entry in the tables is of abandoned weights.
+fn trainer(tables: &SlotTables, violations: &mut Vec<Violation>) {
+    let trainer_version = tables.trainer_version();
+    let policy_version = tables.policy_version();
+    if trainer_version > policy_version {
+        violations.push(Violation::TrainerAhead {
+            trainer_version,
+            policy_version,
+        });
+    }
+    let taken = (trainer_version.0..tables.next_buffer().0).map(Version);
+    if let Some(batch) = taken.into_iter().find(|batch| !tables.is_kept(*batch)) {
+        violations.push(Violation::NotKept { batch });
+    }
+    for (id, entry) in tables.entries().filter(|(_, entry)| entry.place().is_some()) {
+        let Entry { version, lineage, .. } = *entry;
+        if tables.is_abandoned(Weights { version, lineage }) {
+            violations.push(Violation::Abandoned { id, version, lineage });
+        }
     }
 }
 

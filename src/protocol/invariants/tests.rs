@@ -2,8 +2,8 @@
 
 use super::{Demand, Violation, check, check_buffers};
 use crate::protocol::notation::{config, id, tables};
-use crate::protocol::tables::{BufferState, SlotState, SlotTables};
-use crate::protocol::{BufferId, Place, Version};
+use crate::protocol::tables::{BufferState, Resume, SlotState, SlotTables};
+use crate::protocol::{BufferId, Effect, Epoch, Lineage, Place, ResumeMode, Version};
 
 /// The only thing wrong with `B = S = 2`, `η = 1` tables that stand as written.
 fn violation(written: &str, versions: &[(&str, u64)]) -> Violation {
@@ -178,4 +178,44 @@ fn an_occupy_leaves_the_others_a_place() {
     };
     assert_eq!(check(1), Some(homeless));
     assert_eq!(check(2), None);
+}
+
+/// V = 1, and b is of version 1; back to version 0, which only a broken log leaves b in the tables of.
+#[test]
+fn rewind_that_kept_an_entry_of_abandoned_weights() {
+    let mut t = tables(config(1, 1, 1), "1: b | 2: .", &[("b", 1)]);
+    let rewind = Resume {
+        resume_from: Some(Version(0)),
+        mode: ResumeMode::Rewind,
+        ..Resume::default()
+    };
+    let to = Place::new(1, 0);
+    let kept = Effect::Replaced {
+        id: id('b'),
+        from: to,
+        to,
+    };
+    t.replay_resume(&rewind, Epoch(1), Lineage(1), &[kept])
+        .expect("there is room for it");
+    let expected = [
+        Violation::NotPublished {
+            id: id('b'),
+            version: Version(1),
+        },
+        Violation::Abandoned {
+            id: id('b'),
+            version: Version(1),
+            lineage: Lineage(0),
+        },
+    ];
+    assert_eq!(check(&t), expected);
+}
+
+#[test]
+fn kept_batches_that_the_trainer_still_needs() {
+    let mut t = tables(config(1, 1, 0), "0: A", &[]);
+    t.replay_take().expect("the trainer is idle");
+    assert_eq!(check(&t), []);
+    t.replay(&[Effect::Pruned { id: id('a') }]).expect("an entry less");
+    assert_eq!(check(&t), [Violation::NotKept { batch: Version(0) }]);
 }

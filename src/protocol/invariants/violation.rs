@@ -1,7 +1,7 @@
 //! What can be wrong, so that a person can read it.
 
 use crate::protocol::tables::BufferState;
-use crate::protocol::{BufferId, Place, TrajectoryId, Version};
+use crate::protocol::{BufferId, Lineage, Place, TrajectoryId, Version};
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,30 @@ pub enum Violation {
         id: TrajectoryId,
         /// The version it was admitted under.
         version: Version,
+    },
+    /// An entry is in the tables whose weights a later rewind or forced resume abandoned.
+    #[error("rewind: {id} of version {version}, admitted in lineage {lineage}, is of abandoned weights")]
+    Abandoned {
+        /// The entry.
+        id: TrajectoryId,
+        /// The version it was admitted under.
+        version: Version,
+        /// The run's lineage then.
+        lineage: Lineage,
+    },
+    /// The trainer stands at a version that does not exist yet.
+    #[error("trainer: it stands at version {trainer_version}, and the latest is {policy_version}")]
+    TrainerAhead {
+        /// `T`.
+        trainer_version: Version,
+        /// `V`.
+        policy_version: Version,
+    },
+    /// A batch that the trainer is still to be given is not kept.
+    #[error("kept: the trainer may still need batch {batch}, which is not kept")]
+    NotKept {
+        /// The first such batch.
+        batch: Version,
     },
     /// *Capacity*: a buffer has not the slots that it should have.
     #[error("capacity: buffer {buffer} has {slots} slots, not {slots_per_buffer}")]

@@ -4,32 +4,46 @@
 //! nothing in it is fast. An operation costs `O(η · S)` for each place that changes.
 //!
 //! Every operation answers with its [`Effect`]s in the order in which the changes happen. They are the whole of what
-//! it did: [`SlotTables::replay`] of them on a copy of the tables gives the same tables.
+//! it did to the entries: [`SlotTables::replay`] of them on a copy of the tables gives the same tables. The trainer's
+//! steps change its own standing too, and have a replay each.
 
 mod buffer;
 mod discard;
+mod kept;
+mod lineage;
 mod moves;
 mod occupy;
+mod publish;
+mod replace;
 mod replay;
+mod replay_trainer;
 mod reserve;
+mod resume;
+mod session;
+mod take;
 #[cfg(test)]
 mod tests;
-mod train;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BufferId, Effect, Place, Reason, RunConfig, Slot, TrajectoryId, Version};
+use super::{BufferId, Effect, Epoch, Lineage, Place, Reason, RunConfig, Slot, TrajectoryId, Version, Weights};
 use buffer::Buffer;
+use lineage::RewindPoints;
+use session::Session;
 
 pub use buffer::{BufferState, BufferView, SlotState};
 pub use discard::{DiscardRefusal, Discarded};
+pub use kept::{CheckpointRefusal, Checkpointed, PruneRefusal};
 pub use occupy::{Occupied, OccupyRefusal};
+pub use publish::{Publish, PublishRefusal};
 pub use replay::Misfit;
 pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
-pub use train::{BatchEntry, PruneRefusal, Publish, PublishRefusal, Take};
+pub use resume::{Behind, Resume, ResumeKind, ResumeRefusal, Resumed};
+pub use session::SessionRefusal;
+pub use take::{BatchEntry, Delivery, Take};
 
 /// The slot tables of a run, and the record of every entry that ever had a place in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +54,18 @@ pub struct SlotTables {
     window: VecDeque<Buffer>,
     /// The first buffer not yet wholly taken. The window may be empty (η = 0, trainer busy), so this is kept apart.
     next_buffer: BufferId,
-    /// The batch that was taken last, in slot order: what a repeated Take gets again until the next is published.
-    last_batch: Vec<BatchEntry>,
-    /// Batches below this one have, at some time, been past `keep_batches`, and may be forgotten.
+    /// `T`, the version that the trainer process stands at.
+    trainer_version: Version,
+    /// The trainer's session: which, and what was delivered to it.
+    session: Session,
+    lineage: Lineage,
+    /// The lineage that the run began with.
+    first_lineage: Lineage,
+    /// Where the weights went another way.
+    rewinds: RewindPoints,
+    /// What is remembered of the taken batches, in slot order. A forced resume leaves numbers out.
+    batches: BTreeMap<Version, Vec<BatchEntry>>,
+    /// Batches below this one have been let go of, and may be forgotten.
     oldest_kept: Version,
     entries: BTreeMap<TrajectoryId, Entry>,
 }
@@ -52,6 +75,8 @@ pub struct SlotTables {
 pub struct Entry {
     /// The policy version it was admitted under, fixed from then on.
     pub version: Version,
+    /// The run's lineage when it was admitted: a later one may have abandoned its version.
+    pub lineage: Lineage,
     /// Whether it was discarded once and saved by a late occupy.
     pub late: bool,
     /// What has become of it.
@@ -110,20 +135,32 @@ impl SlotTables {
     ///
     /// The configuration must be within the bounds that its fields state: all slots are laid out here.
     pub fn new(config: RunConfig) -> Self {
-        let initial = config.initial_version;
-        let last = Version(initial).deadline(config.max_staleness).0;
-        let window = (initial..=last)
-            .map(|buffer| Buffer::empty(BufferId(buffer), &config))
-            .collect();
+        let initial = Version(config.initial_version);
         Self {
-            policy_version: Version(initial),
-            next_buffer: BufferId(initial),
-            oldest_kept: Version(initial),
-            window,
-            last_batch: Vec::new(),
+            policy_version: initial,
+            next_buffer: BufferId(initial.0),
+            trainer_version: initial,
+            oldest_kept: initial,
+            window: empty_window(initial, &config),
+            session: Session::default(),
+            lineage: Lineage::default(),
+            first_lineage: Lineage::default(),
+            rewinds: RewindPoints::default(),
+            batches: BTreeMap::new(),
             entries: BTreeMap::new(),
             config,
         }
+    }
+
+    /// Empty tables of a run that goes on under the name of a deleted one, from its last trainer session `epoch` and in
+    /// the new lineage `lineage`: all earlier weights are abandoned, and the old trainer is fenced.
+    pub fn continued(config: RunConfig, epoch: Epoch, lineage: Lineage) -> Self {
+        let mut tables = Self::new(config);
+        tables.session.epoch = epoch;
+        tables.lineage = lineage;
+        tables.first_lineage = lineage;
+        tables.rewinds.push(lineage, None);
+        tables
     }
 
     /// `V`, the latest published policy version.
@@ -134,6 +171,34 @@ impl SlotTables {
     /// `H`, the first buffer not yet wholly taken for training.
     pub fn next_buffer(&self) -> BufferId {
         self.next_buffer
+    }
+
+    /// `T`, the version that the trainer process stands at: `V`, or below it during a replay.
+    pub fn trainer_version(&self) -> Version {
+        self.trainer_version
+    }
+
+    /// The trainer session that was opened last, or that a new run goes on from; 0 before the first.
+    pub fn epoch(&self) -> Epoch {
+        self.session.epoch
+    }
+
+    /// The lineage of the weights that are published now.
+    pub fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    /// The latest weights: `V`, in the run's lineage.
+    pub fn weights(&self) -> Weights {
+        Weights {
+            version: self.policy_version,
+            lineage: self.lineage,
+        }
+    }
+
+    /// Whether a later rewind or forced resume went to below these weights (*Terms*).
+    pub fn is_abandoned(&self, weights: Weights) -> bool {
+        self.rewinds.abandon(weights)
     }
 
     /// The configuration in force.
@@ -213,6 +278,14 @@ impl SlotTables {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("only max_concurrency, lease_ms and keep_batches of a run can change")]
 pub struct ConfigRefusal;
+
+/// The buffers `V ..= V + η`, empty.
+fn empty_window(policy_version: Version, config: &RunConfig) -> VecDeque<Buffer> {
+    let last = policy_version.deadline(config.max_staleness).0;
+    (policy_version.0..=last)
+        .map(|buffer| Buffer::empty(BufferId(buffer), config))
+        .collect()
+}
 
 /// The slot of this index. Buffers have at most `u32::MAX` slots, because their number is configured as a `u32`.
 fn slot(index: usize) -> Slot {

@@ -95,8 +95,10 @@ impl SlotTables {
 
     /// Writes what has become of an entry; one that was not known before is from now on.
     pub(super) fn record(&mut self, id: TrajectoryId, version: Version, state: EntryState) {
+        let lineage = self.lineage;
         let entry = self.entries.entry(id).or_insert_with(|| Entry {
             version,
+            lineage,
             late: false,
             state: state.clone(),
         });

@@ -1,6 +1,6 @@
 //! *Occupy* and *Late occupy*: an entry finishes, and takes the earliest legal place there is at that moment.
 
-use super::{Buffer, Effect, EntryState, Place, Reason, SlotTables, TrajectoryId, Version};
+use super::{Buffer, Effect, EntryState, Place, Reason, SlotTables, TrajectoryId, Version, Weights};
 
 /// What an Occupy did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,8 @@ pub enum OccupyRefusal {
     /// No such entry was ever admitted, or it has been forgotten.
     #[error("no such entry")]
     Unknown,
-    /// It was discarded, and cannot come back: its reason forbids it, or there is no slot that Reserve could give it.
+    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, or there is no slot that
+    /// Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
     /// All buffers that it may be trained in are ready. The surplus rule discards such a reservation at once, so this
@@ -39,7 +40,7 @@ impl SlotTables {
     /// As [`OccupyRefusal`] says.
     pub fn occupy(&mut self, id: TrajectoryId) -> Result<Occupied, OccupyRefusal> {
         let entry = self.entries.get(&id).ok_or(OccupyRefusal::Unknown)?;
-        let (version, late) = (entry.version, entry.late);
+        let (version, lineage, late) = (entry.version, entry.lineage, entry.late);
         match &entry.state {
             EntryState::Occupied { place } | EntryState::Taken { place } => Ok(Occupied {
                 place: *place,
@@ -59,16 +60,17 @@ impl SlotTables {
             }
             EntryState::Discarded { reason, .. } => {
                 let reason = reason.clone();
-                self.occupy_late(id, version, reason)
+                self.occupy_late(id, Weights { version, lineage }, reason)
             }
         }
     }
 
     /// *Late occupy*: reserved and occupied in one step, if Reserve has a slot for the version.
-    fn occupy_late(&mut self, id: TrajectoryId, version: Version, reason: Reason) -> Result<Occupied, OccupyRefusal> {
-        if !reason.allows_late_occupy() {
+    fn occupy_late(&mut self, id: TrajectoryId, weights: Weights, reason: Reason) -> Result<Occupied, OccupyRefusal> {
+        if !reason.allows_late_occupy() || self.is_abandoned(weights) {
             return Err(OccupyRefusal::Discarded(reason));
         }
+        let version = weights.version;
         let Some(from) = self.reservable(version) else {
             return Err(OccupyRefusal::Discarded(reason));
         };
@@ -86,8 +88,21 @@ impl SlotTables {
         })
     }
 
-    /// The three steps of *Occupy* for an entry reserved at `from`. Returns the slot it occupies.
+    /// *Occupy* of an entry reserved at `from`, with the surplus rule. Returns the slot it occupies.
     fn finish(
+        &mut self,
+        id: TrajectoryId,
+        version: Version,
+        from: Place,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Place, OccupyRefusal> {
+        let to = self.take_seat(id, version, from, effects)?;
+        self.discard_surplus(effects);
+        Ok(to)
+    }
+
+    /// The three steps of *Occupy* for an entry reserved at `from`, without the surplus rule.
+    pub(super) fn take_seat(
         &mut self,
         id: TrajectoryId,
         version: Version,
@@ -112,7 +127,6 @@ impl SlotTables {
         };
         self.set_occupied(id, version, to);
         effects.push(Effect::Occupied { id, from, to });
-        self.discard_surplus(effects);
         Ok(to)
     }
 

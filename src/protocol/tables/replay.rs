@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    BatchEntry, BufferId, DiscardedFrom, Effect, Entry, EntryState, Place, SlotState, SlotTables, TrajectoryId, Version,
-};
+use super::{DiscardedFrom, Effect, Entry, EntryState, Place, SlotState, SlotTables, TrajectoryId, Version};
 
 /// A step that tables cannot follow. They are unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -70,28 +68,16 @@ impl SlotTables {
         Ok(())
     }
 
-    /// Buffer `H` becomes a batch, whatever it holds. Reservations in it count as discarded; the log says which.
-    ///
-    /// # Errors
-    ///
-    /// [`Misfit::TrainerBusy`] when the batch before was not followed by a publish.
-    pub fn replay_take(&mut self) -> Result<Vec<BatchEntry>, Misfit> {
-        if self.next_buffer != BufferId(self.policy_version.0) {
-            return Err(Misfit::TrainerBusy);
-        }
-        self.close_next_buffer(&mut Vec::new());
-        Ok(self.last_batch.clone())
-    }
-
     /// Writes into the entry's record what the effect says.
-    fn follow(&mut self, effect: &Effect) -> Result<(), Misfit> {
+    pub(super) fn follow(&mut self, effect: &Effect) -> Result<(), Misfit> {
         let id = effect.id();
         match effect {
             Effect::Reserved { version, to, .. } => {
-                let late = self.entries.contains_key(&id);
+                let admitted_before = self.entries.get(&id);
                 let entry = Entry {
                     version: *version,
-                    late,
+                    lineage: admitted_before.map_or(self.lineage, |entry| entry.lineage),
+                    late: admitted_before.is_some(),
                     state: EntryState::Reserved { place: *to },
                 };
                 self.entries.insert(id, entry);
@@ -116,9 +102,7 @@ impl SlotTables {
                     },
                 };
             }
-            Effect::Pruned { .. } => {
-                self.entries.remove(&id);
-            }
+            Effect::Pruned { .. } => self.forget(id),
         }
         Ok(())
     }
@@ -132,7 +116,7 @@ impl SlotTables {
     }
 
     /// Puts the entry into the slot that its record names, if it names one.
-    fn set_down(&mut self, id: TrajectoryId) -> Result<(), Misfit> {
+    pub(super) fn set_down(&mut self, id: TrajectoryId) -> Result<(), Misfit> {
         let Some(entry) = self.entries.get(&id) else {
             return Ok(());
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Buffer, BufferId, Effect, Place, SlotTables, TrajectoryId, Version};
+use super::{Buffer, BufferId, Effect, Lineage, Place, SlotTables, TrajectoryId, Version, Weights};
 
 /// What a Reserve did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +31,16 @@ pub enum BlockedBy {
 /// Why a Reserve is refused. Nothing is changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveRefusal {
-    /// The worker claims weights that were never published.
-    #[error("version {version} is not published: the latest is {policy_version}")]
+    /// The worker speaks of a lineage that the run has not reached: the database lost writes.
+    #[error("lineage {named} is not known: the latest is {lineage}")]
+    LineageUnknown {
+        /// The lineage that was named.
+        named: Lineage,
+        /// The run's.
+        lineage: Lineage,
+    },
+    /// The worker claims weights that were never published, or that were abandoned.
+    #[error("version {version} is not published, or was abandoned: the latest is {policy_version}")]
     VersionNotPublished {
         /// The version that was named.
         version: Version,
@@ -58,13 +66,14 @@ pub enum ReserveRefusal {
 }
 
 impl SlotTables {
-    /// Admits entries of `version`, in order, until one is blocked.
+    /// Admits entries that these weights are to generate, in order, until one is blocked.
     ///
     /// # Errors
     ///
     /// As [`ReserveRefusal`] says.
-    pub fn reserve(&mut self, version: Version, ids: &[TrajectoryId]) -> Result<Reserved, ReserveRefusal> {
-        self.refuse_version(version)?;
+    pub fn reserve(&mut self, weights: Weights, ids: &[TrajectoryId]) -> Result<Reserved, ReserveRefusal> {
+        self.refuse_weights(weights)?;
+        let version = weights.version;
         self.refuse_reused(ids)?;
         let mut effects = Vec::new();
         for &id in ids {
@@ -99,8 +108,15 @@ impl SlotTables {
         effects.push(Effect::Reserved { id, version, to });
     }
 
-    fn refuse_version(&self, version: Version) -> Result<(), ReserveRefusal> {
-        if version > self.policy_version {
+    fn refuse_weights(&self, weights: Weights) -> Result<(), ReserveRefusal> {
+        let Weights { version, lineage } = weights;
+        if lineage > self.lineage {
+            return Err(ReserveRefusal::LineageUnknown {
+                named: lineage,
+                lineage: self.lineage,
+            });
+        }
+        if version > self.policy_version || self.is_abandoned(weights) {
             return Err(ReserveRefusal::VersionNotPublished {
                 version,
                 policy_version: self.policy_version,

@@ -2,16 +2,22 @@
 
 mod discard;
 mod example;
+mod forced;
+mod kept;
 mod occupy;
 mod oversampling;
+mod replacing;
+mod replaying;
 mod reserve;
+mod resume;
+mod rewind;
 mod train;
 
-use super::{Occupied, Reserved, SlotTables, Take};
-use crate::protocol::notation::{id, ids, letter};
-use crate::protocol::{Effect, Reason, Version};
+use super::{Behind, Delivery, Occupied, Reserved, Resume, ResumeRefusal, Resumed, SlotTables, Take};
+use crate::protocol::notation::{id, ids, letter, weights_of};
+use crate::protocol::{Effect, Epoch, Lineage, Reason, ResumeMode, Version};
 
-/// Reserves entries of these letters under a version, all of which must be granted.
+/// Reserves entries of these letters under a version of the current lineage, all of which must be granted.
 fn reserve(tables: &mut SlotTables, version: u64, letters: &str) -> Vec<Effect> {
     let reserved = try_reserve(tables, version, letters);
     assert_eq!(reserved.blocked_by, None, "reserving {letters}");
@@ -19,7 +25,8 @@ fn reserve(tables: &mut SlotTables, version: u64, letters: &str) -> Vec<Effect> 
 }
 
 fn try_reserve(tables: &mut SlotTables, version: u64, letters: &str) -> Reserved {
-    let reserved = tables.reserve(Version(version), &ids(letters));
+    let weights = weights_of(version, tables.lineage().0);
+    let reserved = tables.reserve(weights, &ids(letters));
     reserved.expect("a version that may reserve")
 }
 
@@ -38,13 +45,102 @@ fn discard(tables: &mut SlotTables, letter: char, reason: &str) -> Vec<Effect> {
 
 /// The letters of the batch that is taken, or `None` if none can be.
 fn take(tables: &mut SlotTables) -> Option<String> {
-    match tables.take() {
+    match try_take(tables) {
         Take::NotReady { .. } => None,
         Take::Taken { entries, .. } => Some(entries.iter().map(|e| letter(e.id)).collect()),
     }
 }
 
+/// A Take of the session that was opened last.
+fn try_take(tables: &mut SlotTables) -> Take {
+    tables.take(Some(tables.epoch())).expect("the session is open")
+}
+
+/// What giving a batch was: its letters, and `taken`, `delivered` or `repeated`.
+fn delivery(tables: &mut SlotTables) -> (String, Delivery) {
+    match try_take(tables) {
+        Take::NotReady { .. } => panic!("there is no batch"),
+        Take::Taken { entries, delivery, .. } => (entries.iter().map(|e| letter(e.id)).collect(), delivery),
+    }
+}
+
 fn publish(tables: &mut SlotTables, version: u64) {
-    let published = tables.publish(Version(version));
+    let published = tables.publish(Version(version), Some(tables.epoch()));
     published.expect("the version is next");
+}
+
+/// Takes the next batch and publishes the version that it trains.
+fn train(tables: &mut SlotTables) {
+    let version = tables.trainer_version().0;
+    take(tables).expect("the batch is ready");
+    publish(tables, version + 1);
+}
+
+/// Reserves, occupies and trains one batch after the other, each of the latest version and of one letter.
+fn train_each(tables: &mut SlotTables, letters: &str) {
+    for letter in letters.chars() {
+        let version = tables.policy_version().0;
+        reserve(tables, version, &letter.to_string());
+        occupy(tables, letter);
+        train(tables);
+    }
+}
+
+fn replay(from: u64) -> Resume {
+    Resume {
+        resume_from: Some(Version(from)),
+        ..Resume::default()
+    }
+}
+
+fn rewind(from: u64) -> Resume {
+    Resume {
+        mode: ResumeMode::Rewind,
+        ..replay(from)
+    }
+}
+
+fn forced(resume: Resume) -> Resume {
+    Resume { force: true, ..resume }
+}
+
+/// The run lost writes, and others have seen these.
+fn behind(epoch: u64, lineage: u64, resume: Resume) -> Resume {
+    Resume {
+        behind: Some(Behind {
+            epoch: Epoch(epoch),
+            lineage: Lineage(lineage),
+        }),
+        ..resume
+    }
+}
+
+/// Opens a trainer session, which must succeed.
+fn resume(tables: &mut SlotTables, resume: Resume) -> Resumed {
+    let resumed = tables.resume(&resume);
+    resumed.unwrap_or_else(|refusal| panic!("resuming {resume:?}: {refusal}"))
+}
+
+/// Why no session is opened; nothing has changed.
+fn refused(tables: &mut SlotTables, resume: Resume) -> ResumeRefusal {
+    let before = tables.clone();
+    let refusal = tables.resume(&resume).expect_err("a refusal");
+    assert_eq!(*tables, before, "a refusal changes nothing");
+    refusal
+}
+
+/// `V`, `T`, `H`, epoch and lineage.
+fn standing(tables: &SlotTables) -> [u64; 5] {
+    [
+        tables.policy_version().0,
+        tables.trainer_version().0,
+        tables.next_buffer().0,
+        tables.epoch().0,
+        tables.lineage().0,
+    ]
+}
+
+/// The kept batches, as numbers.
+fn kept(tables: &SlotTables) -> Vec<u64> {
+    tables.kept_batches().map(|version| version.0).collect()
 }

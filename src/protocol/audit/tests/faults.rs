@@ -46,7 +46,7 @@ fn a_version_from_the_future() {
     event.ids = ids("e");
     assert_eq!(
         found(&journal),
-        ["event 3: a reserve that is to be refused: version 7 is not published: the latest is 0"]
+        ["event 3: a reserve that is to be refused: version 7 is not published, or was abandoned: the latest is 0"]
     );
 }
 
@@ -126,13 +126,13 @@ fn a_batch_taken_again_or_before_the_version_before_it() {
     journal.event(EventType::Take, &[]).version = Some(Version(1));
     assert_eq!(
         found(&journal),
-        ["event 8: batch 1 was taken out of turn: the policy version is 1, the next buffer 2"]
+        ["event 8: batch 1 was taken out of turn: the trainer stands at 1, the policy version is 1, the next buffer 2"]
     );
     journal.event(EventType::Take, &[]).version = Some(Version(2));
     assert_eq!(
         found(&journal)[1..],
         [
-            "event 9: batch 2 was taken out of turn: the policy version is 1, the next buffer 2",
+            "event 9: batch 2 was taken out of turn: the trainer stands at 1, the policy version is 1, the next buffer 2",
             "event 9: cannot go on: the trainer is busy with the batch before",
         ]
     );
@@ -250,6 +250,7 @@ fn a_prune_of_what_is_kept_or_was_elsewhere() {
         [
             "event 8: a prune that is to be refused: a: batch 0 is kept",
             "event 9: b was pruned with batch 0, in which it was not",
+            "event 9: kept: the trainer may still need batch 1, which is not kept",
         ]
     );
 }

@@ -1,8 +1,10 @@
 //! A good log, written by the model.
 
-use crate::protocol::notation::{id, ids};
-use crate::protocol::tables::{SlotTables, Take};
-use crate::protocol::{Effect, Event, EventType, LoggedEffect, Reason, RunConfig, TrajectoryId, Version};
+use crate::protocol::notation::{id, ids, weights_of};
+use crate::protocol::tables::{Behind, Delivery, Resume, SlotTables, Take};
+use crate::protocol::{
+    Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Reason, RunConfig, TrajectoryId, Version,
+};
 
 /// A run that writes its log.
 pub(super) struct Journal {
@@ -20,11 +22,29 @@ impl Journal {
         journal
     }
 
+    /// A run that goes on from a deleted one.
+    pub(super) fn continued(config: RunConfig, epoch: u64, lineage: u64) -> Self {
+        let (epoch, lineage) = (Epoch(epoch), Lineage(lineage));
+        let mut journal = Self {
+            tables: SlotTables::continued(config.clone(), epoch, lineage),
+            events: Vec::new(),
+        };
+        let event = journal.event(EventType::RunCreated, &[]);
+        event.config = Some(config);
+        event.epoch = Some(epoch);
+        event.lineage = Some(lineage);
+        journal
+    }
+
+    /// Reserves under a version of the current lineage.
     pub(super) fn reserve(&mut self, version: u64, letters: &str) {
-        let reserved = self.tables.reserve(Version(version), &ids(letters)).expect("a reserve");
+        let lineage = self.tables.lineage();
+        let weights = weights_of(version, lineage.0);
+        let reserved = self.tables.reserve(weights, &ids(letters)).expect("a reserve");
         assert_eq!(reserved.blocked_by, None);
         let event = self.event(EventType::Reserve, &reserved.effects);
         event.version = Some(Version(version));
+        event.lineage = (lineage > Lineage(0)).then_some(lineage);
         event.ids = ids(letters);
     }
 
@@ -50,21 +70,63 @@ impl Journal {
         event.reason = Some(reason);
     }
 
+    /// The next batch, or one that is given again.
     pub(super) fn take(&mut self) {
-        let Take::Taken {
+        let Ok(Take::Taken {
             version,
             effects,
-            redelivered: false,
+            replayed,
+            delivery,
             ..
-        } = self.tables.take()
+        }) = self.tables.take(Some(self.tables.epoch()))
         else {
             panic!("the next buffer is not ready");
         };
-        self.event(EventType::Take, &effects).version = Some(version);
+        let event_type = match delivery {
+            Delivery::Taken => EventType::Take,
+            Delivery::Delivered => EventType::Deliver,
+            Delivery::Repeated => panic!("it was given before"),
+        };
+        let event = self.event(event_type, &effects);
+        event.version = Some(version);
+        event.replayed = replayed;
+    }
+
+    /// Opens a trainer session.
+    pub(super) fn resume(&mut self, resume: Resume) {
+        let resumed = self.tables.resume(&resume).expect("a resume");
+        let event = self.event(EventType::TrainerOpened, &resumed.effects);
+        event.resumed_from = Some(resumed.resumed_from);
+        event.mode = Some(resume.mode);
+        event.force = resume.force;
+        event.behind = resume.behind.is_some();
+        event.epoch = Some(resumed.epoch);
+        event.lineage = (resumed.lineage > Lineage(0)).then_some(resumed.lineage);
+        event.policy_version = Some(resumed.policy_version);
+    }
+
+    /// Opens a trainer session of a run that lost writes, of which these were seen; `seq` rises above `seq`.
+    pub(super) fn resume_behind(&mut self, mut resume: Resume, epoch: u64, lineage: u64, seq: u64) {
+        resume.behind = Some(Behind {
+            epoch: Epoch(epoch),
+            lineage: Lineage(lineage),
+        });
+        let before = self.seq();
+        self.resume(resume);
+        self.last().raised_from = Some(before);
+        self.last().seq = seq + 1;
+    }
+
+    pub(super) fn checkpoint(&mut self, version: u64) {
+        let epoch = Some(self.tables.epoch());
+        let checkpointed = self.tables.checkpoint(Version(version), epoch).expect("a checkpoint");
+        assert!(checkpointed.changed);
+        self.event(EventType::Checkpoint, &[]).version = Some(Version(version));
     }
 
     pub(super) fn publish(&mut self, version: u64) {
-        self.tables.publish(Version(version)).expect("a publish");
+        let epoch = Some(self.tables.epoch());
+        self.tables.publish(Version(version), epoch).expect("a publish");
         self.event(EventType::Publish, &[]).version = Some(Version(version));
     }
 
@@ -88,10 +150,14 @@ impl Journal {
         };
         let event = Event {
             effects: effects.iter().map(logged).collect(),
-            ..Event::new(self.events.len() as u64 + 1, event_type)
+            ..Event::new(self.seq() + 1, event_type)
         };
         self.events.push(event);
         self.events.last_mut().expect("it was just logged")
+    }
+
+    fn seq(&self) -> u64 {
+        self.events.last().map_or(0, |event| event.seq)
     }
 
     /// The last event, to be spoilt.

@@ -1,6 +1,6 @@
 //! `S > B`: step 3 of *Occupy*, and the surplus rule.
 
-use super::{SlotTables, discard, occupy, reserve, take};
+use super::{SlotTables, discard, occupy, reserve, take, try_take};
 use crate::protocol::Reason;
 use crate::protocol::notation::{config, id, shorthand, tables, written};
 use crate::protocol::tables::{OccupyRefusal, Take};
@@ -93,7 +93,7 @@ fn a_ready_buffer_with_spare_slots_is_made_whole_by_a_promotion() {
 #[test]
 fn what_is_still_reserved_in_a_taken_buffer_is_surplus() {
     let mut t = tables(config(1, 2, 1), "1: A b | 2: d c", &[("abcd", 1)]);
-    let Take::Taken { effects, .. } = t.take() else {
+    let Take::Taken { effects, .. } = try_take(&mut t) else {
         panic!("buffer 1 is ready");
     };
     assert_eq!(shorthand(&effects), ["b: 1.1 surplus"]);

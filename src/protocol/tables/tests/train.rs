@@ -1,8 +1,8 @@
 //! *Take*, *Publish*, and the forgetting of old batches.
 
-use super::{SlotTables, occupy, publish, reserve, take};
-use crate::protocol::notation::{config, id, ids, letter, tables, written};
-use crate::protocol::tables::{BufferState, PruneRefusal, Publish, PublishRefusal, Take};
+use super::{SlotTables, occupy, publish, reserve, take, try_take};
+use crate::protocol::notation::{config, id, ids, letter, tables, weights, written};
+use crate::protocol::tables::{BufferState, Delivery, PruneRefusal, Publish, PublishRefusal, Take};
 use crate::protocol::{BufferId, Effect, RunConfig, Version};
 
 #[test]
@@ -13,7 +13,7 @@ fn a_buffer_that_is_not_ready_says_what_it_waits_for() {
         occupied: 1,
         needed: 2,
     };
-    assert_eq!(t.take(), pending);
+    assert_eq!(try_take(&mut t), pending);
 
     reserve(&mut t, 0, "b");
     let stuck = Take::NotReady {
@@ -21,7 +21,7 @@ fn a_buffer_that_is_not_ready_says_what_it_waits_for() {
         occupied: 1,
         needed: 2,
     };
-    assert_eq!(t.take(), stuck);
+    assert_eq!(try_take(&mut t), stuck);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn taking_again_before_publishing_returns_the_same_batch() {
         entries,
         redelivered,
         ..
-    } = t.take()
+    } = try_take(&mut t)
     else {
         panic!("buffer 0 is ready");
     };
@@ -40,11 +40,13 @@ fn taking_again_before_publishing_returns_the_same_batch() {
     assert_eq!((version, letters.as_str(), redelivered), (Version(0), "ab", false));
     assert_eq!(t.next_buffer(), BufferId(1));
 
-    let again = t.take();
+    let again = try_take(&mut t);
     let same = Take::Taken {
         version,
         entries,
         redelivered: true,
+        replayed: false,
+        delivery: Delivery::Repeated,
         effects: Vec::new(),
     };
     assert_eq!(again, same);
@@ -55,7 +57,7 @@ fn taking_again_before_publishing_returns_the_same_batch() {
 fn a_publish_opens_one_buffer() {
     let mut t = tables(config(1, 1, 1), "0: A | 1: .", &[]);
     take(&mut t);
-    assert_eq!(t.publish(Version(1)), Ok(Publish::Advanced));
+    assert_eq!(t.publish(Version(1), None), Ok(Publish::Advanced));
     assert_eq!(written(&t), "1: . | 2: .");
     assert_eq!((t.policy_version(), t.next_buffer()), (Version(1), BufferId(1)));
 }
@@ -67,7 +69,7 @@ fn an_older_version_published_again_changes_nothing() {
         ..config(1, 1, 0)
     });
     for version in [0, 5] {
-        assert_eq!(t.publish(Version(version)), Ok(Publish::Unchanged));
+        assert_eq!(t.publish(Version(version), None), Ok(Publish::Unchanged));
     }
     assert_eq!(written(&t), "5: .");
 }
@@ -76,9 +78,9 @@ fn an_older_version_published_again_changes_nothing() {
 fn a_version_is_published_in_its_turn_and_after_its_batch_was_taken() {
     let mut t = tables(config(1, 1, 0), "0: A", &[]);
     let skipped = PublishRefusal::OutOfOrder { expected: Version(1) };
-    assert_eq!(t.publish(Version(2)), Err(skipped));
+    assert_eq!(t.publish(Version(2), None), Err(skipped));
     let not_taken = PublishRefusal::NotTaken { batch: Version(0) };
-    assert_eq!(t.publish(Version(1)), Err(not_taken));
+    assert_eq!(t.publish(Version(1), None), Err(not_taken));
     take(&mut t);
     publish(&mut t, 1);
 }
@@ -113,7 +115,7 @@ fn only_what_may_change_changes_while_a_run_lives() {
         ..config(1, 1, 0)
     };
     assert_eq!(t.set_config(limited.clone()), Ok(()));
-    let blocked = t.reserve(Version(0), &ids("a")).expect("a published version");
+    let blocked = t.reserve(weights(0), &ids("a")).expect("a published version");
     assert_eq!(blocked.granted, 0);
 
     assert!(t.set_config(config(2, 2, 0)).is_err());
