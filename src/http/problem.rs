@@ -224,7 +224,7 @@ impl From<LedgerError> for Problem {
         match error {
             LedgerError::Refused { seq, refusal } => Self::refused(&refusal, seq),
             LedgerError::NewerLayout { .. } => Self::new(Code::NewerLayout, error.to_string()),
-            LedgerError::Store(StoreError::Unreachable(_) | StoreError::Refusing(_)) => {
+            LedgerError::Store(StoreError::Unreachable(_) | StoreError::Refusing(_) | StoreError::Unfit(_)) => {
                 Self::new(Code::DatabaseUnavailable, error.to_string())
             }
             LedgerError::Store(StoreError::Broken(_)) => {

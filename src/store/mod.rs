@@ -3,6 +3,7 @@
 //! Knows Redis and msgpack; knows nothing of what a script means.
 
 mod address;
+pub mod durability;
 mod error;
 pub mod keys;
 mod link;
@@ -18,6 +19,7 @@ use redis::aio::ConnectionLike;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use address::{Address, AddressError};
+use durability::Demands;
 pub use error::StoreError;
 use keys::RunKeys;
 use link::Link;
@@ -38,10 +40,18 @@ pub struct Store {
 }
 
 impl Store {
-    /// Sets up the connections to `address`; nothing has to answer there yet.
+    /// Sets up the connections to `address`, with the demands that `berth serve` has by default.
     ///
     /// Must be called within a Tokio runtime: a task keeps the hot connection alive.
     pub fn new(address: &Address) -> Result<Self, StoreError> {
+        Self::with_demands(address, Demands::default())
+    }
+
+    /// Sets up the connections to `address`; nothing has to answer there yet. A database that does not meet the demands counts
+    /// as unavailable until it does.
+    ///
+    /// Must be called within a Tokio runtime: a task keeps the hot connection alive.
+    pub fn with_demands(address: &Address, demands: Demands) -> Result<Self, StoreError> {
         let manager = Manager::new_with_config(address.info(), address.connection_config())?;
         let timeouts = Timeouts {
             wait: Some(RESPONSE_TIMEOUT),
@@ -55,9 +65,14 @@ impl Store {
             .build()?;
         Ok(Self {
             address: address.clone(),
-            link: Link::open(address)?,
+            link: Link::open(address, demands)?,
             pool,
         })
+    }
+
+    /// What came of the first attempt to reach the database, once it has ended: [`StoreError::Unfit`] where it is refused.
+    pub async fn first_attempt(&self) -> Result<(), StoreError> {
+        self.link.first_attempt().await
     }
 
     /// Where this database is.
@@ -112,6 +127,8 @@ impl Store {
 
     /// Sends one command that only reads, and whose answer may be large, on a connection of the pool.
     pub async fn read<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
+        // The pool does not examine the database: where the hot connection is refused, nothing is read either.
+        self.link.up().await?;
         let mut connection = self.pool.get().await?;
         Ok(command.query_async(&mut connection).await?)
     }
