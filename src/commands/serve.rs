@@ -67,6 +67,9 @@ pub struct DatabaseArgs {
     /// Use only a Redis that is known to lose nothing it acknowledged: append-only file, synced on every write
     #[arg(long, env = "BERTH_REQUIRE_DURABLE")]
     pub require_durable: bool,
+    /// Answer a call that writes only once so many replicas of the Redis have what it wrote
+    #[arg(long, env = "BERTH_WAIT_REPLICAS", default_value_t = 0, value_name = "REPLICAS")]
+    pub wait_replicas: u32,
 }
 
 impl From<DatabaseArgs> for Demands {
@@ -74,6 +77,7 @@ impl From<DatabaseArgs> for Demands {
         Self {
             allow_eviction: args.allow_eviction,
             require_durable: args.require_durable,
+            wait_replicas: args.wait_replicas,
         }
     }
 }

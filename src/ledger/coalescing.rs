@@ -68,6 +68,11 @@ where
         }
     }
 
+    /// The script that the calls share.
+    pub(super) fn script(&self) -> &'static Script {
+        self.script
+    }
+
     /// Sends a call that treats so many entries, alone or with others, once.
     pub(super) async fn send(
         self: &Arc<Self>,

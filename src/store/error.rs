@@ -18,6 +18,9 @@ pub enum StoreError {
     /// Its settings are not what the operator demands. Nothing ran.
     #[error("the database is refused: {0}")]
     Unfit(#[from] Unfit),
+    /// What was written is not known to be on as many replicas as the operator demands.
+    #[error("{0}: whether the write will survive is unknown; repeating it is safe")]
+    NotReplicated(String),
     /// It holds something that this program did not write, or answered something that no script answers.
     #[error("the database holds or answered something unexpected: {0}")]
     Broken(String),

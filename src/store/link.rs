@@ -35,6 +35,8 @@ enum State {
 pub(super) struct Up {
     pub(super) connection: MultiplexedConnection,
     pub(super) generation: Generation,
+    /// Who answers on it.
+    pub(super) server: ServerId,
 }
 
 pub(super) struct Link {
@@ -88,6 +90,11 @@ impl Link {
         let _ = time::timeout(PATIENCE, state.wait_for(|state| matches!(state, State::Up(_)))).await;
         let found = self.state.borrow().clone();
         found.up()
+    }
+
+    /// Whether this connection is still the one in use.
+    pub(super) fn is_current(&self, generation: Generation) -> bool {
+        matches!(&*self.state.borrow(), State::Up(up) if up.generation == generation)
     }
 
     /// Gives the connection up if the error says that it is of no more use.
@@ -147,7 +154,11 @@ async fn keep_connected(
                 generation += 1;
                 pause = FIRST_PAUSE;
                 tracing::debug!(generation, ?server, "connected to the database");
-                state.send_replace(State::Up(Up { connection, generation }));
+                state.send_replace(State::Up(Up {
+                    connection,
+                    generation,
+                    server,
+                }));
                 let reason = loop {
                     match reports.recv().await {
                         Some((reported, reason)) if reported == generation => break reason,

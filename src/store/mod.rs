@@ -9,6 +9,7 @@ pub mod keys;
 mod link;
 pub mod migrations;
 pub mod private_redis;
+mod replication;
 pub mod script;
 pub mod wakes;
 
@@ -23,6 +24,8 @@ use durability::Demands;
 pub use error::StoreError;
 use keys::RunKeys;
 use link::Link;
+use replication::Replication;
+pub(crate) use replication::Writing;
 use script::Script;
 
 /// How long a command may take before its connection is given up.
@@ -37,6 +40,8 @@ pub struct Store {
     address: Address,
     link: Link,
     pool: Pool,
+    /// Where writes wait for replicas, if they do.
+    replication: Option<Replication>,
 }
 
 impl Store {
@@ -67,6 +72,10 @@ impl Store {
             address: address.clone(),
             link: Link::open(address, demands)?,
             pool,
+            replication: match demands.wait_replicas {
+                0 => None,
+                wanted => Some(Replication::open(address, wanted)?),
+            },
         })
     }
 
@@ -136,5 +145,31 @@ impl Store {
     /// Whether the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.command::<String>(&redis::cmd("PING")).await.map(|_| ())
+    }
+
+    /// To be called before a script is sent whose answer is to wait for [`replicated`](Self::replicated); `None` where no
+    /// answer waits for replicas, or the script writes nothing.
+    pub(crate) async fn writing(&self, script: &Script) -> Result<Option<Writing>, StoreError> {
+        if self.replication.is_none() || !script.may_write() {
+            return Ok(None);
+        }
+        let up = self.link.up().await?;
+        Ok(Some(Writing {
+            generation: up.generation,
+            server: up.server,
+        }))
+    }
+
+    /// Returns once as many replicas as demanded have what was written since `writing` was got.
+    pub(crate) async fn replicated(&self, writing: Option<Writing>) -> Result<(), StoreError> {
+        let (Some(replication), Some(writing)) = (&self.replication, writing) else {
+            return Ok(());
+        };
+        // Had the connection been rebuilt in between, it would be unknown which process took the write.
+        if !self.link.is_current(writing.generation) {
+            let reason = "the connection broke before the replicas were asked".to_owned();
+            return Err(StoreError::NotReplicated(reason));
+        }
+        replication.reached(writing.server).await
     }
 }

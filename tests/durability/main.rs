@@ -1,4 +1,4 @@
-//! What the database must be worth: its settings are judged on every connection.
+//! What the database must be worth: its settings are judged on every connection, and writes may wait for its replicas.
 //!
 //! Every test here needs a Redis of special settings, and so a local one, whatever `BERTH_TEST_DATABASE` says.
 
@@ -6,4 +6,5 @@
 mod support;
 
 mod refusals;
+mod replicas;
 mod verdicts;

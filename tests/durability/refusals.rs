@@ -161,6 +161,8 @@ async fn the_help_names_the_flags_and_their_variables() {
         "BERTH_ALLOW_EVICTION",
         "--require-durable",
         "BERTH_REQUIRE_DURABLE",
+        "--wait-replicas",
+        "BERTH_WAIT_REPLICAS",
     ] {
         assert!(help.contains(words), "{words} in:\n{help}");
     }

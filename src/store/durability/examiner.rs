@@ -52,32 +52,45 @@ impl Examiner {
             return Err(unfit.into());
         }
         self.said = None;
-        say(&verdict);
+        self.say(&verdict);
         Ok(server)
     }
-}
-fn say(verdict: &Verdict) {
-    let durability = &verdict.durability;
-    if durability.is_sound() {
-        tracing::info!("the database: {durability}");
-    } else if *durability == Durability::Unknown {
-        tracing::warn!("the database: {durability}");
-    } else {
-        tracing::warn!("THE DATABASE IS NOT DURABLE: {durability}");
-    }
-    match &verdict.eviction {
-        Eviction::Never => tracing::info!("the database: {}", Eviction::Never),
-        Eviction::Unknown => tracing::warn!("the database: {}", Eviction::Unknown),
-        evicts @ Eviction::Evicts { .. } => {
-            tracing::warn!("THE DATABASE EVICTS, as --allow-eviction allows: {evicts}");
+
+    fn say(&self, verdict: &Verdict) {
+        let durability = &verdict.durability;
+        if durability.is_sound() {
+            tracing::info!("the database: {durability}");
+        } else if *durability == Durability::Unknown {
+            tracing::warn!("the database: {durability}");
+        } else {
+            tracing::warn!("THE DATABASE IS NOT DURABLE: {durability}");
         }
-    }
-    if verdict.is_replica {
-        tracing::warn!("the database is a replica and takes no writes");
-    }
-    match verdict.replicas {
-        Some(connected) => tracing::info!(replicas = connected, "the database: its replicas"),
-        None => tracing::info!("the database: it does not tell how many replicas it has"),
+        match &verdict.eviction {
+            Eviction::Never => tracing::info!("the database: {}", Eviction::Never),
+            Eviction::Unknown => tracing::warn!("the database: {}", Eviction::Unknown),
+            evicts @ Eviction::Evicts { .. } => {
+                tracing::warn!("THE DATABASE EVICTS, as --allow-eviction allows: {evicts}");
+            }
+        }
+        if verdict.is_replica {
+            tracing::warn!("the database is a replica and takes no writes");
+        }
+        let wanted = self.demands.wait_replicas;
+        match verdict.replicas {
+            Some(connected) if connected < wanted => tracing::warn!(
+                "the database has {connected} replicas, and --wait-replicas wants what is written on {wanted}: writing calls \
+                 fail until there are as many"
+            ),
+            Some(connected) => tracing::info!(
+                replicas = connected,
+                wait_replicas = wanted,
+                "the database: its replicas"
+            ),
+            None => tracing::info!(
+                wait_replicas = wanted,
+                "the database: it does not tell how many replicas it has"
+            ),
+        }
     }
 }
 
@@ -102,6 +115,11 @@ async fn ask(connection: &mut MultiplexedConnection) -> RedisResult<(Settings, S
         replicas: info.as_ref().and_then(|info| info.get("connected_slaves")),
     };
     Ok((settings, id_in(info.as_ref())))
+}
+
+/// The process that answers on this connection.
+pub(in crate::store) async fn server_id(connection: &mut MultiplexedConnection) -> RedisResult<ServerId> {
+    Ok(id_in(who(connection).await?.as_ref()))
 }
 
 async fn who(connection: &mut MultiplexedConnection) -> RedisResult<Option<InfoDict>> {

@@ -19,6 +19,8 @@ pub struct Demands {
     pub allow_eviction: bool,
     /// Take only a database that is known to lose nothing it acknowledged.
     pub require_durable: bool,
+    /// How many replicas must have what a call wrote before the call is answered.
+    pub wait_replicas: u32,
 }
 
 /// What a database says of itself, in its own words. What it does not tell is `None`.

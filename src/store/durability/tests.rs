@@ -25,6 +25,7 @@ fn evicting(policy: &str, maxmemory: &str) -> Settings {
 const DURABLE: Demands = Demands {
     allow_eviction: false,
     require_durable: true,
+    wait_replicas: 0,
 };
 
 #[test]
