@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::commands::processes::parent_died;
 use crate::http::{self, Hosts};
 use crate::ledger::Ledger;
+use crate::store::durability::Demands;
 use crate::store::private_redis::{PrivateRedis, PrivateRedisError};
 use crate::store::{Address, AddressError, Store, StoreError};
 use crate::waiting::Waiting;
@@ -49,9 +50,36 @@ pub struct ServeArgs {
     /// How many calls may wait on this server at once
     #[arg(long, env = "BERTH_MAX_WAITING", default_value_t = 10_000, value_name = "CALLS")]
     pub max_waiting: usize,
+    /// What the database must be worth
+    #[command(flatten)]
+    pub database: DatabaseArgs,
     /// End when standard input closes, as it does when the program that started this one dies, however that happens
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
+}
+
+/// What the database must be worth.
+#[derive(Debug, Args)]
+pub struct DatabaseArgs {
+    /// Use a Redis that throws keys away when its memory is full, although they may be leases and records of runs
+    #[arg(long, env = "BERTH_ALLOW_EVICTION")]
+    pub allow_eviction: bool,
+    /// Use only a Redis that is known to lose nothing it acknowledged: append-only file, synced on every write
+    #[arg(long, env = "BERTH_REQUIRE_DURABLE")]
+    pub require_durable: bool,
+    /// Answer a call that writes only once so many replicas of the Redis have what it wrote
+    #[arg(long, env = "BERTH_WAIT_REPLICAS", default_value_t = 0, value_name = "REPLICAS")]
+    pub wait_replicas: u32,
+}
+
+impl From<DatabaseArgs> for Demands {
+    fn from(args: DatabaseArgs) -> Self {
+        Self {
+            allow_eviction: args.allow_eviction,
+            require_durable: args.require_durable,
+            wait_replicas: args.wait_replicas,
+        }
+    }
 }
 
 /// Why the server did not start, or ended.
@@ -132,6 +160,7 @@ async fn serve(args: ServeArgs) -> Result<(), ServeError> {
     };
     let served = serve_on(
         &url,
+        args.database.into(),
         listener,
         Hosts::new(listen, args.hosts),
         args.max_waiting,
@@ -147,13 +176,19 @@ async fn serve(args: ServeArgs) -> Result<(), ServeError> {
 
 async fn serve_on(
     url: &str,
+    demands: Demands,
     listener: TcpListener,
     hosts: Hosts,
     most_waiting: usize,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address: Address = url.parse()?;
-    let ledger = Ledger::new(Store::new(&address)?);
+    let store = Store::with_demands(&address, demands)?;
+    // A database that is away may come; one that is refused stays so until somebody mends it, and he is looking here now.
+    if let Err(error @ StoreError::Unfit(_)) = store.first_attempt().await {
+        return Err(error.into());
+    }
+    let ledger = Ledger::new(store);
     if let Err(error) = ledger.ping().await {
         tracing::warn!(%error, %address, "the database does not answer yet");
     }

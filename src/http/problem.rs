@@ -232,9 +232,12 @@ impl From<LedgerError> for Problem {
         match error {
             LedgerError::Refused { seq, refusal } => Self::refused(&refusal, seq),
             LedgerError::NewerLayout { .. } => Self::new(Code::NewerLayout, error.to_string()),
-            LedgerError::Store(StoreError::Unreachable(_) | StoreError::Refusing(_)) => {
-                Self::new(Code::DatabaseUnavailable, error.to_string())
-            }
+            LedgerError::Store(
+                StoreError::Unreachable(_)
+                | StoreError::Refusing(_)
+                | StoreError::Unfit(_)
+                | StoreError::NotReplicated(_),
+            ) => Self::new(Code::DatabaseUnavailable, error.to_string()),
             LedgerError::Store(StoreError::Broken(_)) => {
                 tracing::error!(%error, "the database and this server do not understand each other");
                 Self::new(Code::Internal, error.to_string())

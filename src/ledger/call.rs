@@ -132,8 +132,21 @@ impl Ledger {
         }
     }
 
-    /// Does a call on a run with a script of its own.
+    /// Does a call on a run with a script of its own. What it wrote is on as many replicas as demanded when this returns.
     pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        script: &Script,
+        run: &RunName,
+        args: &impl Serialize,
+    ) -> Result<Seen<T>, LedgerError> {
+        let writing = self.store.writing(script).await?;
+        let seen = self.unacknowledged_call(script, run, args).await?;
+        self.store.replicated(writing).await?;
+        Ok(seen)
+    }
+
+    /// Does a call on a run that nobody is told of, so that no replica is waited for.
+    pub(super) async fn unacknowledged_call<T: DeserializeOwned>(
         &self,
         script: &Script,
         run: &RunName,
@@ -163,6 +176,7 @@ impl Ledger {
     {
         self.attention.call(run);
         let keys = Self::keys(run);
+        let writing = self.store.writing(coalescer.script()).await?;
         loop {
             let shared = Shared {
                 call: call.clone(),
@@ -171,6 +185,7 @@ impl Ledger {
             };
             let sent = coalescer.send(&self.store, &self.memory, run, shared).await?;
             if let Some(seen) = self.done(&keys, sent).await? {
+                self.store.replicated(writing).await?;
                 return Ok(seen);
             }
         }

@@ -78,6 +78,11 @@ where
         }
     }
 
+    /// The script that the calls share.
+    pub(super) fn script(&self) -> &'static Script {
+        self.script
+    }
+
     /// Sends a call, alone or with others, once.
     pub(super) async fn send(
         self: &Arc<Self>,

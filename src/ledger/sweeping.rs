@@ -160,7 +160,9 @@ impl Ledger {
 
     /// Does one step of what is due in a run, after renewing the leases of `waiting` (at most 100).
     pub async fn sweep(&self, run: &RunName, waiting: &[Caller]) -> Result<Swept, LedgerError> {
-        Ok(self.call(&script::SWEEP, run, &SweepArgs { waiting }).await?.value)
+        let args = SweepArgs { waiting };
+        // Nobody is told of a sweep, and one that is lost is done again: it waits for no replica.
+        Ok(self.unacknowledged_call(&script::SWEEP, run, &args).await?.value)
     }
 
     /// Sweeps all runs until `stop` becomes true.

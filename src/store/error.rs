@@ -4,6 +4,8 @@ use deadpool_redis::{BuildError, PoolError};
 use redis::RedisError;
 use thiserror::Error;
 
+use super::durability::Unfit;
+
 /// Why the database gave no usable answer.
 #[derive(Debug, Clone, Error)]
 pub enum StoreError {
@@ -13,6 +15,12 @@ pub enum StoreError {
     /// It answers, but refuses to work now: it is loading, read-only, out of memory or cannot write its file. Nothing ran.
     #[error("the database refuses to work: {0}")]
     Refusing(String),
+    /// Its settings are not what the operator demands. Nothing ran.
+    #[error("the database is refused: {0}")]
+    Unfit(#[from] Unfit),
+    /// What was written is not known to be on as many replicas as the operator demands.
+    #[error("{0}: whether the write will survive is unknown; repeating it is safe")]
+    NotReplicated(String),
     /// It holds something that this program did not write, or answered something that no script answers.
     #[error("the database holds or answered something unexpected: {0}")]
     Broken(String),

@@ -3,11 +3,13 @@
 //! Knows Redis and msgpack; knows nothing of what a script means.
 
 mod address;
+pub mod durability;
 mod error;
 pub mod keys;
 mod link;
 pub mod migrations;
 pub mod private_redis;
+mod replication;
 pub mod script;
 pub mod wakes;
 
@@ -18,10 +20,13 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use address::{Address, AddressError};
+use durability::Demands;
 pub use error::StoreError;
 use keys::RunKeys;
 pub use link::Generation;
 use link::Link;
+use replication::Replication;
+pub(crate) use replication::Writing;
 use script::Script;
 
 /// How long a command may take before its connection is given up.
@@ -74,13 +79,23 @@ pub struct Store {
     address: Address,
     link: Link,
     pool: Pool,
+    /// Where writes wait for replicas, if they do.
+    replication: Option<Replication>,
 }
 
 impl Store {
-    /// Sets up the connections to `address`; nothing has to answer there yet.
+    /// Sets up the connections to `address`, with the demands that `berth serve` has by default.
     ///
     /// Must be called within a Tokio runtime: a task keeps the hot connection alive.
     pub fn new(address: &Address) -> Result<Self, StoreError> {
+        Self::with_demands(address, Demands::default())
+    }
+
+    /// Sets up the connections to `address`; nothing has to answer there yet. A database that does not meet the demands counts
+    /// as unavailable until it does.
+    ///
+    /// Must be called within a Tokio runtime: a task keeps the hot connection alive.
+    pub fn with_demands(address: &Address, demands: Demands) -> Result<Self, StoreError> {
         let manager = Manager::new_with_config(address.info(), address.connection_config())?;
         let timeouts = Timeouts {
             wait: Some(RESPONSE_TIMEOUT),
@@ -94,9 +109,18 @@ impl Store {
             .build()?;
         Ok(Self {
             address: address.clone(),
-            link: Link::open(address)?,
+            link: Link::open(address, demands)?,
             pool,
+            replication: match demands.wait_replicas {
+                0 => None,
+                wanted => Some(Replication::open(address, wanted)?),
+            },
         })
+    }
+
+    /// What came of the first attempt to reach the database, once it has ended: [`StoreError::Unfit`] where it is refused.
+    pub async fn first_attempt(&self) -> Result<(), StoreError> {
+        self.link.first_attempt().await
     }
 
     /// Where this database is.
@@ -149,6 +173,8 @@ impl Store {
 
     /// Sends one command that only reads, and whose answer may be large, on a connection of the pool.
     pub async fn read<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
+        // The pool does not examine the database: where the hot connection is refused, nothing is read either.
+        self.link.up().await?;
         let mut connection = self.pool.get().await?;
         Ok(command.query_async(&mut connection).await?)
     }
@@ -156,5 +182,31 @@ impl Store {
     /// Whether the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.command::<String>(&redis::cmd("PING")).await.map(|_| ())
+    }
+
+    /// To be called before a script is sent whose answer is to wait for [`replicated`](Self::replicated); `None` where no
+    /// answer waits for replicas, or the script writes nothing.
+    pub(crate) async fn writing(&self, script: &Script) -> Result<Option<Writing>, StoreError> {
+        if self.replication.is_none() || !script.may_write() {
+            return Ok(None);
+        }
+        let up = self.link.up().await?;
+        Ok(Some(Writing {
+            generation: up.generation,
+            server: up.server,
+        }))
+    }
+
+    /// Returns once as many replicas as demanded have what was written since `writing` was got.
+    pub(crate) async fn replicated(&self, writing: Option<Writing>) -> Result<(), StoreError> {
+        let (Some(replication), Some(writing)) = (&self.replication, writing) else {
+            return Ok(());
+        };
+        // Had the connection been rebuilt in between, it would be unknown which process took the write.
+        if !self.link.is_current(writing.generation) {
+            let reason = "the connection broke before the replicas were asked".to_owned();
+            return Err(StoreError::NotReplicated(reason));
+        }
+        replication.reached(writing.server).await
     }
 }

@@ -13,7 +13,8 @@ use super::keys::RunKeys;
 /// as after a restart or a fail-over.
 pub struct Script {
     name: &'static str,
-    script: redis::Script,
+    lua: redis::Script,
+    writes: bool,
 }
 
 const PRELUDE: [(&str, &str); 11] = [
@@ -47,7 +48,8 @@ impl Script {
     pub fn new(name: &'static str, source: &str) -> Self {
         Self {
             name,
-            script: redis::Script::new(&with_includes(source)),
+            lua: redis::Script::new(&with_includes(source)),
+            writes: !source.lines().next().is_some_and(|first| first.contains("no-writes")),
         }
     }
 
@@ -58,11 +60,16 @@ impl Script {
 
     /// The hash that Redis knows it by.
     pub fn hash(&self) -> &str {
-        self.script.get_hash()
+        self.lua.get_hash()
+    }
+
+    /// Whether it may write: its first line does not promise the opposite.
+    pub fn may_write(&self) -> bool {
+        self.writes
     }
 
     pub(crate) fn invocation(&self, keys: &RunKeys, packed_args: &[u8]) -> ScriptInvocation<'_> {
-        let mut invocation = self.script.prepare_invoke();
+        let mut invocation = self.lua.prepare_invoke();
         for key in keys.all() {
             invocation.key(key);
         }
@@ -134,6 +141,18 @@ mod tests {
         assert!(text.starts_with("#!lua flags=no-writes\n"));
         assert!(text.contains("function run.open("));
         assert!(text.ends_with("return 1\n"));
+    }
+
+    #[test]
+    fn views_write_nothing_and_transitions_may() {
+        for script in all() {
+            assert_eq!(
+                script.may_write(),
+                !script.name().starts_with("view_"),
+                "{}",
+                script.name()
+            );
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::local_redis::{LocalRedis, connect};
 /// An empty Redis that is this test's alone and ends with the value. A test that kills or pauses it uses
 /// [`LocalRedis`] whatever the switch says.
 pub(crate) enum Database {
-    Local(LocalRedis),
+    Local(Box<LocalRedis>),
     Container {
         url: String,
         container: Box<ContainerAsync<GenericImage>>,
@@ -30,7 +30,7 @@ impl Database {
     /// test then returns, as in `let Some(database) = Database::start().await else { return };`.
     pub(crate) async fn start() -> Option<Self> {
         match env::var("BERTH_TEST_DATABASE").as_deref() {
-            Err(_) | Ok("" | "local") => Some(Self::Local(LocalRedis::start().await)),
+            Err(_) | Ok("" | "local") => Some(Self::Local(Box::new(LocalRedis::start().await))),
             Ok("container") if engine_answers().await => Some(Self::start_container().await),
             Ok("container") => {
                 say_not_run();

@@ -16,14 +16,22 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct LocalRedis {
     process: Child,
     dir: TempDir,
+    /// What differs from those settings, as words of a command line.
+    settings: Vec<String>,
 }
 
 impl LocalRedis {
     /// Starts one, empty, and waits until it answers.
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts one with further settings (`["--appendfsync", "everysec"]`), which it keeps over restarts.
+    pub(crate) async fn start_with(settings: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory for the test's Redis");
-        let process = spawn(&dir);
-        let mut redis = Self { process, dir };
+        let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
+        let process = spawn(&dir, &settings);
+        let mut redis = Self { process, dir, settings };
         redis.answers().await;
         redis
     }
@@ -46,7 +54,7 @@ impl LocalRedis {
     /// Starts it again on the same data and the same address.
     pub(crate) async fn restart(&mut self) {
         self.kill().await;
-        self.process = spawn(&self.dir);
+        self.process = spawn(&self.dir, &self.settings);
         self.answers().await;
     }
 
@@ -77,7 +85,7 @@ impl LocalRedis {
     }
 }
 
-fn spawn(dir: &TempDir) -> Child {
+fn spawn(dir: &TempDir, settings: &[String]) -> Child {
     Command::new("redis-server")
         .args(["--port", "0", "--unixsocket"])
         .arg(dir.path().join("redis.sock"))
@@ -95,6 +103,7 @@ fn spawn(dir: &TempDir) -> Child {
             "--maxmemory-policy",
             "noeviction",
         ])
+        .args(settings)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .spawn()

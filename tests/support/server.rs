@@ -3,6 +3,7 @@
 use std::{
     env,
     process::{ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -21,7 +22,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct TestServer {
     process: Child,
     url: String,
+    log: Lines,
 }
+
+/// What a process has said so far.
+type Lines = Arc<Mutex<Vec<String>>>;
 
 impl TestServer {
     /// Starts a server on the Redis at `redis_url` and waits until it listens.
@@ -37,7 +42,8 @@ impl TestServer {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the berth binary runs");
-        show(process.stderr.take().expect("a pipe"));
+        let log = Lines::default();
+        show(process.stderr.take().expect("a pipe"), &log);
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         let listening = timeout(LIMIT, async {
             while let Some(line) = lines.next_line().await.expect("the server's output is text") {
@@ -50,8 +56,14 @@ impl TestServer {
         let url = listening
             .await
             .unwrap_or_else(|_| panic!("berth did not listen within {LIMIT:?}"));
-        show(lines.into_inner());
-        Self { process, url }
+        show(lines.into_inner(), &Lines::default());
+        Self { process, url, log }
+    }
+
+    /// The lines of its log so far that contain `words`.
+    pub(crate) fn logged(&self, words: &str) -> Vec<String> {
+        let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| line.contains(words)).cloned().collect()
     }
 
     /// `http://127.0.0.1:PORT`.
@@ -114,12 +126,14 @@ fn command<'a>(arguments: impl IntoIterator<Item = &'a &'a str>) -> Command {
     command
 }
 
-/// Passes a server's output on to the test's, so that it is shown when the test fails; and keeps the pipe empty.
-fn show(output: impl AsyncRead + Send + Unpin + 'static) {
+/// Passes a server's output on to the test's, so that it is shown when the test fails, and keeps it; so the pipe stays empty.
+fn show(output: impl AsyncRead + Send + Unpin + 'static, log: &Lines) {
+    let log = Arc::clone(log);
     let mut lines = BufReader::new(output).lines();
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
             eprintln!("berth: {line}");
+            log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
     });
 }
