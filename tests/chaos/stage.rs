@@ -155,6 +155,10 @@ impl Stage {
             return false;
         }
         self.troubled.push(fault.target);
+        let Fault {
+            kind, target, lasts, ..
+        } = fault;
+        println!("chaos: {} {kind} for {lasts:?} ({target:?})", diary::now_ms());
         match (fault.target, fault.act) {
             (Target::Actor(place), Act::Kill) => self.actors[place].kill().await,
             (Target::Actor(place), _) => self.actors[place].signal("STOP"),
