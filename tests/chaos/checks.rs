@@ -51,7 +51,7 @@ pub(crate) fn check(play: &Play, rehearsal: &Rehearsal) {
 
 /// Every acknowledged occupy is in exactly one batch, or discarded, or still waits for its batch; and what else a worker was
 /// told happened.
-fn of_the_workers(diary: &[Line], history: &History) -> Vec<String> {
+pub(crate) fn of_the_workers(diary: &[Line], history: &History) -> Vec<String> {
     let mut batches: HashMap<TrajectoryId, usize> = HashMap::new();
     for entry in history.final_batches().flat_map(|batch| &batch.entries) {
         *batches.entry(entry.id).or_default() += 1;

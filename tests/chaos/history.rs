@@ -174,7 +174,7 @@ impl History {
         };
         match (effect, story.state) {
             (Effect::Moved { to, .. } | Effect::Replaced { to, .. }, State::Reserved(_)) => {
-                story.state = State::Reserved(*to)
+                story.state = State::Reserved(*to);
             }
             (
                 Effect::Moved { to, .. } | Effect::Promoted { to, .. } | Effect::Replaced { to, .. },

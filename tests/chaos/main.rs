@@ -19,6 +19,7 @@ mod faults;
 mod figures;
 mod history;
 mod orders;
+mod planted;
 mod rehearsal;
 mod stage;
 mod trainer;

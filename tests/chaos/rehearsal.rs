@@ -27,7 +27,7 @@ pub(crate) struct Config {
     pub(crate) slots_per_buffer: usize,
     pub(crate) max_staleness: u64,
     pub(crate) lease_ms: u64,
-    max_concurrency: Option<u64>,
+    pub(crate) max_concurrency: Option<u64>,
 }
 
 impl Rehearsal {
