@@ -5,9 +5,10 @@ ARGS =
 
 TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test --no-fail-fast) --locked
 # Those that use the harness, and so may use a database.
-DATABASE_TESTS := $(patsubst %,--test %,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs)))))
+# The chaos test has a Redis of its own, which it kills, whatever the others use.
+DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers bench serve redis-server
+.PHONY: help demo test check test-local test-containers chaos bench serve redis-server
 .NOTPARALLEL:
 
 help: ## this list
@@ -33,6 +34,10 @@ test-containers:
 	else \
 	  printf '\n*** NOT RUN: the tests with a database in containers: no container engine answers ***\n\n' >&2; \
 	fi
+
+# BERTH_CHAOS_SECONDS=600 make chaos; with BERTH_CHAOS_SEED=N the same schedule again. Without nextest, which would end a long one.
+chaos: redis-server ## everything is killed, stopped and cut off, and nothing is lost: BERTH_CHAOS_SECONDS, BERTH_CHAOS_SEED
+	cargo test --locked --test chaos -- --nocapture $(ARGS)
 
 bench: redis-server ## throughput and latency of a server on this machine
 	cargo run --release --locked -- bench $(ARGS)

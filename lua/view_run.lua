@@ -1,8 +1,9 @@
 #!lua flags=no-writes
--- Shows a run: its configuration, its state, and how many sessions hold a lease.
+-- Shows a run: its configuration, its state, how many sessions hold a lease, and the latest version's record. That is read
+-- here, because a version that was the latest may be forgotten, or be another one after a rewind, when somebody asks later.
 --
 -- args     (none)
--- body     config, state, sessions
+-- body     config, state, sessions, latest? { weights?, published_at_ms }
 --@include run
 
 local stopped = run.load()
@@ -12,4 +13,10 @@ end
 run.advance_clock()
 local last_call = string.format('(%d', run.state.clock - run.config.lease_ms)
 local alive = redis.call('ZCOUNT', keys.leases, last_call, '+inf')
-return run.answer({ config = run.config, state = run.state, sessions = alive })
+local latest = redis.call('HGET', keys.versions, run.state.policy_version)
+return run.answer({
+  config = run.config,
+  state = run.state,
+  sessions = alive,
+  latest = latest and cmsgpack.unpack(latest) or nil,
+})

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::call::NoArgs;
 use super::state::{BufferCounts, State, Totals, Trainer};
+use super::training::VersionRecord;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
 use crate::protocol::{BufferId, Lineage, RunConfig, Version};
 use crate::store::keys::{RUNS, RunKeys};
@@ -53,6 +54,8 @@ pub(super) struct RunView {
     pub(super) config: RunConfig,
     pub(super) state: State,
     sessions: u64,
+    /// The latest version's record.
+    pub(super) latest: Option<VersionRecord>,
 }
 
 /// Whether a run was there before.
@@ -249,6 +252,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         config,
         state,
         sessions,
+        latest: _,
     } = view;
     RunStatus {
         run: run.clone(),

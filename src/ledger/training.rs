@@ -7,7 +7,7 @@ use super::batches::Batch;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
 use crate::protocol::tables::BufferState;
 use crate::protocol::{BufferId, Epoch, Lineage, Version};
-use crate::store::{StoreError, script};
+use crate::store::script;
 
 /// The answer to a Take.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -187,19 +187,15 @@ impl Ledger {
     /// The latest version and its weights.
     pub async fn latest_version(&self, run: &RunName) -> Result<Seen<LatestVersion>, LedgerError> {
         let view = self.view_run(run).await?;
-        let state = &view.value.state;
-        let mut get = redis::cmd("HGET");
-        get.arg(Self::keys(run).part("versions")).arg(state.policy_version.0);
-        let packed: Option<Vec<u8>> = self.store.command(&get).await?;
-        let Some(packed) = packed else {
+        // Every run has a record of its latest version.
+        let Some(latest) = &view.value.latest else {
             return Err(refused(&view, Refusal::UnknownRun));
         };
-        let record: VersionRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
         let latest = LatestVersion {
-            policy_version: state.policy_version,
-            lineage: state.lineage,
-            weights: record.weights,
-            published_at_ms: record.published_at_ms,
+            policy_version: view.value.state.policy_version,
+            lineage: view.value.state.lineage,
+            weights: latest.weights.clone(),
+            published_at_ms: latest.published_at_ms,
             finished: false,
         };
         Ok(Seen {

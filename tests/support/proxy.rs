@@ -33,6 +33,7 @@ pub(crate) enum Traffic {
 /// A proxy on a free port, at first passing everything. It ends with the value, and its connections with it.
 pub(crate) struct Proxy {
     address: SocketAddr,
+    upstream: watch::Sender<Upstream>,
     traffic: watch::Sender<Traffic>,
     cuts: Arc<AtomicUsize>,
     acceptor: JoinHandle<()>,
@@ -52,23 +53,24 @@ impl Proxy {
 
     /// A proxy to the HTTP server at `url`; reach it by [`http_url`](Self::http_url).
     pub(crate) async fn to_http(url: &str) -> Self {
-        let authority = url.strip_prefix("http://").expect("the URL of a plain HTTP server");
-        Self::to(Upstream::Tcp(authority.to_owned())).await
+        Self::to(http_upstream(url)).await
     }
 
     async fn to(upstream: Upstream) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
+        let upstream = watch::Sender::new(upstream);
         let traffic = watch::Sender::new(Traffic::Pass);
         let cuts = Arc::new(AtomicUsize::new(0));
         let link = Link {
-            upstream,
+            upstream: upstream.subscribe(),
             traffic: traffic.subscribe(),
             cuts: Arc::clone(&cuts),
         };
         let acceptor = tokio::spawn(accept(listener, link));
         Self {
             address,
+            upstream,
             traffic,
             cuts,
             acceptor,
@@ -86,6 +88,11 @@ impl Proxy {
     /// Changes what happens from now on.
     pub(crate) fn set(&self, traffic: Traffic) {
         self.traffic.send_replace(traffic);
+    }
+
+    /// Leads new connections to another HTTP server: one that was restarted listens on another port.
+    pub(crate) fn lead_to_http(&self, url: &str) {
+        self.upstream.send_replace(http_upstream(url));
     }
 
     /// How many connections [`Traffic::CutAnswers`] has cut.
@@ -106,10 +113,15 @@ enum Upstream {
     Unix(PathBuf),
 }
 
+fn http_upstream(url: &str) -> Upstream {
+    let authority = url.strip_prefix("http://").expect("the URL of a plain HTTP server");
+    Upstream::Tcp(authority.to_owned())
+}
+
 /// What each connection needs to know.
 #[derive(Clone)]
 struct Link {
-    upstream: Upstream,
+    upstream: watch::Receiver<Upstream>,
     traffic: watch::Receiver<Traffic>,
     cuts: Arc<AtomicUsize>,
 }
@@ -125,7 +137,8 @@ async fn accept(listener: TcpListener, link: Link) {
 
 async fn serve(client: TcpStream, mut link: Link) {
     link.leave_black_hole().await;
-    match &link.upstream {
+    let upstream = link.upstream.borrow().clone();
+    match &upstream {
         Upstream::Tcp(address) => {
             if let Ok(upstream) = TcpStream::connect(address.as_str()).await {
                 relay(client, upstream, link).await;

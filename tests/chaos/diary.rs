@@ -1,0 +1,129 @@
+//! What a process was told was done, in a file of its own, line by line, each written before the next call.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use berth::protocol::TrajectoryId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A file that only grows. What was written is there also when the process was killed: the system keeps it.
+pub(crate) struct Diary(File);
+
+/// One line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Line {
+    /// In Unix milliseconds of this machine.
+    pub(crate) at_ms: u64,
+    #[serde(flatten)]
+    pub(crate) entry: Entry,
+}
+
+/// What is written down.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub(crate) enum Entry {
+    /// A worker was granted entries.
+    Granted {
+        request: String,
+        version: u64,
+        lineage: u64,
+        ids: Vec<TrajectoryId>,
+    },
+    /// An entry was occupied.
+    Occupied { id: TrajectoryId, late: bool },
+    /// An entry was discarded.
+    Discarded { id: TrajectoryId, reason: String },
+    /// A call was refused, for a reason that may be.
+    Refused {
+        call: String,
+        id: Option<TrajectoryId>,
+        code: String,
+    },
+    /// A call that had been answered was sent once more: whether it was answered alike.
+    Repeated { call: String, alike: bool },
+    /// A call was not answered, or could not be, and is sent again.
+    Retried { call: String, why: String },
+    /// The trainer opened a session.
+    Opened(Opened),
+    /// The trainer was given a batch.
+    Trained(Trained),
+    /// The trainer published.
+    Published {
+        epoch: u64,
+        version: u64,
+        policy_version: u64,
+        lineage: u64,
+    },
+    /// The trainer saved a checkpoint.
+    Saved { version: u64 },
+    /// The ledger heard of it.
+    Covered { version: u64 },
+    /// The trainer kills itself, between what.
+    Dies { between: String },
+    /// Something that may never be.
+    Unexpected { call: String, answer: Value },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) resume_from: Option<u64>,
+    pub(crate) mode: String,
+    pub(crate) force: bool,
+    pub(crate) epoch: u64,
+    pub(crate) trainer_version: u64,
+    pub(crate) policy_version: u64,
+    pub(crate) lineage: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Trained {
+    pub(crate) epoch: u64,
+    pub(crate) version: u64,
+    pub(crate) redelivered: bool,
+    pub(crate) replayed: bool,
+    pub(crate) entries: Vec<TrainedEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TrainedEntry {
+    pub(crate) id: TrajectoryId,
+    pub(crate) version: u64,
+}
+
+impl Diary {
+    pub(crate) fn open(path: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(path);
+        Self(file.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+    }
+
+    pub(crate) fn write(&self, entry: Entry) {
+        let line = Line { at_ms: now_ms(), entry };
+        let mut text = serde_json::to_string(&line).expect("a line of JSON");
+        text.push('\n');
+        (&self.0).write_all(text.as_bytes()).expect("the diary takes a line");
+    }
+
+    /// What is wrong, for whoever looks for the reason of a failure.
+    pub(crate) fn unexpected(&self, call: &str, answer: Value) {
+        self.write(Entry::Unexpected {
+            call: call.to_owned(),
+            answer,
+        });
+    }
+}
+
+/// The lines of a diary. The last one may be half written: its author was killed.
+pub(crate) fn read(path: &Path) -> Vec<Line> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let line = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}: {line}", path.display()));
+    whole.lines().map(line).collect()
+}
+
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    u64::try_from(now.as_millis()).expect("a time in this era")
+}

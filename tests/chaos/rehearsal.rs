@@ -1,0 +1,115 @@
+//! One run of the test: its seed, how long it lasts, what the ledger's run is like, and where the diaries lie.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use rand::Rng;
+use serde_json::{Value, json};
+
+use crate::chance::Chance;
+
+const SECONDS: u64 = 60;
+
+/// What is fixed before the first process starts. Dropped in a panic, it says how to repeat the run.
+pub(crate) struct Rehearsal {
+    pub(crate) seed: u64,
+    pub(crate) length: Duration,
+    pub(crate) config: Config,
+    /// Of the diaries, the checkpoint file and the event log. It is left there when the test fails.
+    directory: PathBuf,
+}
+
+/// The configuration of the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Config {
+    pub(crate) batch_size: usize,
+    pub(crate) slots_per_buffer: usize,
+    pub(crate) max_staleness: u64,
+    pub(crate) lease_ms: u64,
+    pub(crate) max_concurrency: Option<u64>,
+}
+
+impl Rehearsal {
+    /// Says the seed, first of all.
+    pub(crate) fn from_environment() -> Self {
+        let seed = number("BERTH_CHAOS_SEED").unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
+        let length = Duration::from_secs(number("BERTH_CHAOS_SECONDS").unwrap_or(SECONDS));
+        let config = Config::drawn(&Chance::new(seed));
+        println!("chaos: seed {seed}, {} s, {config:?}", length.as_secs());
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{seed}"));
+        // Of an earlier run of the seed, which failed.
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).expect("a directory for the diaries");
+        Self {
+            seed,
+            length,
+            config,
+            directory,
+        }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Nothing of it is needed any more.
+    pub(crate) fn passed(self) {
+        if env::var_os("BERTH_CHAOS_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+impl Drop for Rehearsal {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let Self {
+                seed,
+                length,
+                directory,
+                ..
+            } = self;
+            println!(
+                "\nchaos: seed {seed} FAILED. The diaries and the event log are in {}. To repeat it:\n\
+                 BERTH_CHAOS_SEED={seed} BERTH_CHAOS_SECONDS={} make chaos",
+                directory.display(),
+                length.as_secs()
+            );
+        }
+    }
+}
+
+impl Config {
+    fn drawn(chance: &Chance) -> Self {
+        let batch_size = chance.between(3..=10);
+        Self {
+            batch_size: usize::try_from(batch_size).expect("a small number"),
+            slots_per_buffer: usize::try_from(batch_size + chance.between(0..=1) * chance.between(0..=3))
+                .expect("a small number"),
+            max_staleness: chance.between(1..=8),
+            lease_ms: chance.between(1_000..=1_400),
+            max_concurrency: chance.once_in(2).then(|| chance.between(6..=12)),
+        }
+    }
+
+    pub(crate) fn as_json(self) -> Value {
+        json!({
+            "batch_size": self.batch_size,
+            "slots_per_buffer": self.slots_per_buffer,
+            "max_staleness": self.max_staleness,
+            "lease_ms": self.lease_ms,
+            "max_concurrency": self.max_concurrency,
+        })
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok().filter(|text| !text.is_empty())?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is `{text}`, not a number")))
+}
