@@ -1,6 +1,7 @@
 //! The transitions of the protocol as typed asynchronous calls. Each is one script, sent once; what a call may be answered is
 //! a type, and so is every refusal. Knows no HTTP.
 
+pub mod archive;
 pub mod batches;
 mod call;
 mod coalescing;
@@ -10,6 +11,7 @@ pub mod finishing;
 pub mod looking;
 pub mod names;
 pub mod reserving;
+pub mod retention;
 pub mod runs;
 pub mod sessions;
 pub mod state;
