@@ -84,9 +84,10 @@ impl Invariant {
 
     /// The trainer's faults say in their words what they are about; any other is a step that is not the protocol's.
     fn in_words(fault: &str) -> Self {
-        if fault.contains("sequence:") {
+        let is_about = |words: &[&str]| words.iter().any(|each| fault.contains(each));
+        if fault.starts_with("sequence:") {
             Self::Sequence
-        } else if fault.contains("not what was taken") {
+        } else if is_about(&["not what was taken", "was delivered", "the delivery"]) {
             Self::ReplaysIdentical
         } else {
             Self::Steps

@@ -20,9 +20,9 @@ use crate::ledger::RunName;
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// The run whose log to check
+    // No environment variable: one that is set for other commands must not forbid --events.
     #[arg(
         long,
-        env = "BERTH_RUN",
         value_name = "NAME",
         required_unless_present = "events",
         conflicts_with = "events"
