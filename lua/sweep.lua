@@ -4,7 +4,7 @@
 -- sweep at once: each step finds and does its work in one.
 --
 -- args     waiting: [{ worker, session? }], at most 100
--- body     more (call again at once), leases (how many sessions have one)
+-- body     more (call again at once), leases (how many sessions have one), events (how long the event log is)
 -- event    expire, if reservations were discarded; prune, if entries of a batch were forgotten
 --
 -- Safe to send twice: it does what is due, and then nothing is.
@@ -171,4 +171,4 @@ end
 
 renew_waiting()
 local more = expire_one_session() or prune_batch() or forget_what_is_due()
-return run.finish({ more = more, leases = redis.call('ZCARD', keys.leases) })
+return run.finish({ more = more, leases = redis.call('ZCARD', keys.leases), events = redis.call('XLEN', keys.events) })

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use berth::commands::{bench, demo, serve};
+use berth::commands::{bench, demo, events, serve, verify};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -34,6 +34,10 @@ enum Command {
     DemoWorker(demo::DemoWorkerArgs),
     #[command(hide = true)]
     DemoTrainer(demo::DemoTrainerArgs),
+    /// Check every invariant of the protocol on the event log of a run
+    Verify(verify::VerifyArgs),
+    /// Print the event log of a run as JSON lines
+    Events(events::EventsArgs),
     /// Load a server, and print throughput and latency
     Bench(bench::BenchArgs),
 }
@@ -52,6 +56,8 @@ async fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args).await,
         Command::DemoWorker(args) => demo::run_worker(args).await,
         Command::DemoTrainer(args) => demo::run_trainer(args).await,
+        Command::Verify(args) => verify::run(args).await,
+        Command::Events(args) => events::run(args).await,
         Command::Bench(args) => bench::run(args).await,
     }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong with a call.
 
 use std::error::Error;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -51,7 +52,9 @@ pub enum ClientError {
         /// The stable word for it (`api.md`, *Codes*); empty when something other than Berth answered.
         code: String,
         /// Why a trajectory was discarded, where the refusal says so.
-        reason: Option<String>,
+        reason: Option<Box<str>>,
+        /// The first event that is kept, where the refusal says so.
+        first_seq: Option<NonZeroU64>,
         /// The sentence for people.
         detail: String,
         /// How long the server asks to wait before the call is repeated.
@@ -73,7 +76,8 @@ pub enum ClientError {
 struct Problem {
     code: String,
     detail: String,
-    reason: Option<String>,
+    reason: Option<Box<str>>,
+    first_seq: Option<NonZeroU64>,
 }
 
 impl ClientError {
@@ -95,6 +99,7 @@ impl ClientError {
             status: head.status.as_u16(),
             code: problem.code,
             reason: problem.reason,
+            first_seq: problem.first_seq,
             detail: problem.detail,
             retry_after: seconds.map(Duration::from_secs),
         }

@@ -251,9 +251,9 @@ pub struct WorkerView {
 
 /// The answer to `GET …/events`.
 #[derive(Debug, Clone, Deserialize)]
-pub struct EventPage {
+pub struct EventPage<E = Event> {
     /// The events, oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<E>,
     /// The `after` of the next page; `None` at the end.
     pub next: Option<u64>,
 }

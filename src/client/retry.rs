@@ -87,6 +87,7 @@ mod tests {
             status: 503,
             code: "database_unavailable".to_owned(),
             reason: None,
+            first_seq: None,
             detail: String::new(),
             retry_after: Some(Duration::from_secs(3)),
         };

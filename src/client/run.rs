@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hyper::Method;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
@@ -28,6 +29,11 @@ impl RunClient {
             client,
             path: format!("/v1/runs/{run}"),
         }
+    }
+
+    /// The run's name.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
 
     /// The client beneath.
@@ -109,8 +115,9 @@ impl RunClient {
         self.client.get(&format!("{}/workers", self.path), Duration::ZERO).await
     }
 
-    /// The events after `after` (0 for all), at most a page of them, waiting for the first for up to `wait`.
-    pub async fn events(&self, after: u64, wait: Duration) -> Result<EventPage, ClientError> {
+    /// The events after `after` (0 for all), at most a page of them, waiting for the first for up to `wait`. As `E` they are
+    /// [`Event`](crate::protocol::Event)s, or the JSON itself.
+    pub async fn events<E: DeserializeOwned>(&self, after: u64, wait: Duration) -> Result<EventPage<E>, ClientError> {
         let wait_ms = millis(wait);
         let path = format!(
             "{}/events?after={after}&limit={EVENTS_PER_PAGE}&wait_ms={wait_ms}",
@@ -122,7 +129,7 @@ impl RunClient {
     async fn post<B, A>(&self, what: &str, body: &B, wait: Duration) -> Result<A, ClientError>
     where
         B: serde::Serialize + Sync,
-        A: serde::de::DeserializeOwned,
+        A: DeserializeOwned,
     {
         self.client
             .send(Method::POST, &format!("{}/{what}", self.path), body, wait)

@@ -2,5 +2,8 @@
 
 pub mod bench;
 pub mod demo;
+mod event_log;
+pub mod events;
 mod processes;
 pub mod serve;
+pub mod verify;

@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use crate::commands::processes::parent_died;
 use crate::http::{self, Hosts};
 use crate::ledger::Ledger;
+use crate::ledger::archive::{Archive, ArchiveError};
+use crate::ledger::retention::Retention;
 use crate::store::durability::Demands;
 use crate::store::private_redis::{PrivateRedis, PrivateRedisError};
 use crate::store::{Address, AddressError, Store, StoreError};
@@ -53,6 +55,18 @@ pub struct ServeArgs {
     /// What the database must be worth
     #[command(flatten)]
     pub database: DatabaseArgs,
+    /// How many events of each run stay in the database
+    #[arg(
+        long,
+        env = "BERTH_EVENT_RETENTION",
+        default_value_t = 100_000,
+        value_name = "EVENTS",
+        value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000)
+    )]
+    pub event_retention: u64,
+    /// Where older events are written, as JSON lines, before they are removed from the database; without it they are gone
+    #[arg(long, env = "BERTH_ARCHIVE_DIR", value_name = "DIR")]
+    pub archive_dir: Option<PathBuf>,
     /// End when standard input closes, as it does when the program that started this one dies, however that happens
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
@@ -97,6 +111,9 @@ pub enum ServeError {
     /// The connections could not be set up.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The archive cannot be used.
+    #[error("--archive-dir: {0}")]
+    Archive(#[from] ArchiveError),
     /// The address could not be listened on, or the server failed.
     #[error("{what}: {source}")]
     Io {
@@ -133,6 +150,10 @@ async fn serve(args: ServeArgs) -> Result<(), ServeError> {
     if !args.listen.ip().is_loopback() && !args.insecure {
         return Err(ServeError::Open(args.listen));
     }
+    let retention = Retention {
+        keep: args.event_retention,
+        archive: args.archive_dir.map(Archive::open).transpose()?,
+    };
     // Both are caught from the beginning, so that a signal during the start still stops the private Redis.
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::io("SIGTERM cannot be caught"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::io("SIGINT cannot be caught"))?;
@@ -164,6 +185,7 @@ async fn serve(args: ServeArgs) -> Result<(), ServeError> {
         listener,
         Hosts::new(listen, args.hosts),
         args.max_waiting,
+        retention,
         stopped,
     )
     .await;
@@ -180,6 +202,7 @@ async fn serve_on(
     listener: TcpListener,
     hosts: Hosts,
     most_waiting: usize,
+    retention: Retention,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address: Address = url.parse()?;
@@ -194,6 +217,7 @@ async fn serve_on(
     }
     let (stop, stopping) = watch::channel(false);
     let sweeper = tokio::spawn(ledger.clone().keep_sweeping(stopping.clone()));
+    let trimmer = tokio::spawn(ledger.clone().keep_trimming(retention, stopping.clone()));
     let router = http::router(
         ledger.clone(),
         Waiting::new(ledger, stopping.clone()),
@@ -218,6 +242,7 @@ async fn serve_on(
     let _ = stop.send(true);
     let ended = tokio::time::timeout(FAREWELL, &mut server).await;
     let _ = sweeper.await;
+    let _ = trimmer.await;
     ended.map_or_else(
         |_| {
             tracing::warn!("some calls did not end in time and are cut off");

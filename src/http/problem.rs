@@ -51,6 +51,8 @@ pub(crate) enum Code {
     OtherBatch,
     /// The batch is no longer kept.
     BatchPruned,
+    /// Events that were asked for are no longer in the log.
+    EventsPruned,
     /// The body is too large.
     TooLarge,
     /// The body is not `application/json`.
@@ -86,6 +88,7 @@ impl Code {
             Self::PublishOutOfOrder => (StatusCode::CONFLICT, "Another version is to be published next"),
             Self::OtherBatch => (StatusCode::CONFLICT, "Another batch is the next one"),
             Self::BatchPruned => (StatusCode::GONE, "The batch is no longer kept"),
+            Self::EventsPruned => (StatusCode::GONE, "The log does not reach back so far"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body must be application/json"),
             Self::TooManyWaiting => (StatusCode::TOO_MANY_REQUESTS, "Too many calls are waiting"),
@@ -116,6 +119,7 @@ impl Code {
             Refusal::PublishOutOfOrder { .. } => Self::PublishOutOfOrder,
             Refusal::UnknownBatch { .. } => Self::UnknownBatch,
             Refusal::BatchPruned { .. } => Self::BatchPruned,
+            Refusal::EventsPruned { .. } => Self::EventsPruned,
         }
     }
 }
@@ -156,6 +160,9 @@ pub(crate) struct ProblemDocument {
     /// The latest published version.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_version: Option<Version>,
+    /// The `seq` of the first event that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_seq: Option<u64>,
 }
 
 impl Problem {
@@ -176,6 +183,7 @@ impl Problem {
             reason: None,
             expected: None,
             policy_version: None,
+            first_seq: None,
         };
         Self {
             document: Box::new(document),
@@ -214,6 +222,7 @@ impl Problem {
             Refusal::TrajectoryDiscarded { reason } => document.reason = Some(reason.clone()),
             Refusal::OtherBatch { expected } => document.expected = Some(expected.0),
             Refusal::PublishOutOfOrder { expected, .. } => document.expected = Some(expected.0),
+            Refusal::EventsPruned { first, .. } => document.first_seq = Some(*first),
             Refusal::UnknownRun
             | Refusal::Fenced
             | Refusal::LedgerBehind

@@ -114,6 +114,14 @@ pub enum Refusal {
         /// The batch that was asked for.
         version: BufferId,
     },
+    /// Events that the call asked for are no longer in the log.
+    #[error("{}", events_pruned(*first, *archived))]
+    EventsPruned {
+        /// The `seq` of the first event that is kept.
+        first: u64,
+        /// Whether some server archives events before they are trimmed.
+        archived: bool,
+    },
     /// The batch is no longer kept.
     #[error("batch {version} is no longer kept")]
     BatchPruned {
@@ -145,6 +153,16 @@ fn publish_out_of_order(expected: Version, taken: bool, delivered: bool) -> Stri
         (true, true) => String::new(),
     };
     format!("the next version to be published is {expected}{condition}")
+}
+
+fn events_pruned(first: u64, archived: bool) -> String {
+    let where_they_are = if archived {
+        "those before it are in the --archive-dir of the servers"
+    } else {
+        "those before it were trimmed, and no server archives them"
+    };
+    let last_missed = first.saturating_sub(1);
+    format!("event {first} is the first that is kept: {where_they_are}; after={last_missed} reads on from there")
 }
 
 /// Refuses the call that was answered `seen`, as the run stands there.

@@ -4,8 +4,8 @@ use redis::streams::StreamRangeReply;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Ledger, LedgerError, RunName, Seen};
-use crate::protocol::{Effect, Event, Place, TrajectoryId, Version};
+use super::{Ledger, LedgerError, Refusal, RunName, Seen};
+use crate::protocol::{Effect, Event, EventType, Place, TrajectoryId, Version};
 use crate::store::StoreError;
 
 /// The most events that one read fetches.
@@ -67,6 +67,8 @@ impl From<Event> for ShownEvent {
 impl Ledger {
     /// A page of events with a `seq` above `after`, oldest first; with `trajectory`, those that concern it. Such a page may be
     /// short, and even empty, when many others lie between.
+    ///
+    /// Refused as [`Refusal::EventsPruned`] when some of those above `after` were trimmed: nobody may miss events unawares.
     pub async fn events(
         &self,
         run: &RunName,
@@ -85,7 +87,14 @@ impl Ledger {
             } else {
                 READ.min(limit - events.len())
             };
-            let page = self.read_events(run, last, wanted).await?;
+            let page = self.read_events(run, last, None, wanted).await?;
+            let reaches_back = match page.first() {
+                Some(event) => follows_directly(event, last),
+                None => last >= view.value.state.seq,
+            };
+            if !reaches_back {
+                self.refuse_if_pruned(run, view.seq, last).await?;
+            }
             is_at_end = page.len() < wanted;
             looked_through += page.len();
             for event in page {
@@ -106,12 +115,44 @@ impl Ledger {
         })
     }
 
-    async fn read_events(&self, run: &RunName, after: u64, limit: usize) -> Result<Vec<Event>, LedgerError> {
+    /// Refuses a reader who has read up to `last` if events behind it were trimmed.
+    ///
+    /// Numbers may be missing for other reasons, too: a run begins behind the last event of a deleted one of its name, and
+    /// `seq` is raised above what a database lost.
+    async fn refuse_if_pruned(&self, run: &RunName, seq: Option<u64>, last: u64) -> Result<(), LedgerError> {
+        let Some(oldest) = self.oldest_event(run).await? else {
+            return Ok(());
+        };
+        if follows_directly(&oldest, last) {
+            return Ok(());
+        }
+        let mut noted = redis::cmd("HEXISTS");
+        noted.arg(Self::keys(run).part("run")).arg("archiving");
+        let refusal = Refusal::EventsPruned {
+            first: oldest.seq,
+            archived: self.store.command(&noted).await?,
+        };
+        Err(LedgerError::Refused { seq, refusal })
+    }
+
+    /// The first event that is kept.
+    pub(super) async fn oldest_event(&self, run: &RunName) -> Result<Option<Event>, LedgerError> {
+        Ok(self.read_events(run, 0, None, 1).await?.into_iter().next())
+    }
+
+    /// At most `limit` events above `after`, up to `last`.
+    pub(super) async fn read_events(
+        &self,
+        run: &RunName,
+        after: u64,
+        last: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Event>, LedgerError> {
         let mut range = redis::cmd("XRANGE");
         range
             .arg(Self::keys(run).part("events"))
             .arg(format!("({after}-0"))
-            .arg("+")
+            .arg(last.map_or_else(|| "+".to_owned(), |last| format!("{last}-0")))
             .arg("COUNT")
             .arg(limit);
         let reply: StreamRangeReply = self.store.read(&range).await?;
@@ -123,6 +164,15 @@ impl Ledger {
         }
         Ok(events)
     }
+}
+
+/// Whether no event of the run lies between `last` and this one.
+fn follows_directly(event: &Event, last: u64) -> bool {
+    let before = match event.event_type {
+        EventType::RunCreated => 0,
+        _ => event.raised_from.unwrap_or(event.seq.saturating_sub(1)),
+    };
+    before <= last
 }
 
 fn concerns(event: &Event, id: TrajectoryId) -> bool {

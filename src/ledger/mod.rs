@@ -1,6 +1,7 @@
 //! The transitions of the protocol as typed asynchronous calls. Each is one script, sent once; what a call may be answered is
 //! a type, and so is every refusal. Knows no HTTP.
 
+pub mod archive;
 pub mod batches;
 mod call;
 mod coalescing;
@@ -12,6 +13,7 @@ mod memory;
 pub mod names;
 pub mod reserving;
 pub mod resuming;
+pub mod retention;
 pub mod runs;
 pub mod sessions;
 pub mod state;

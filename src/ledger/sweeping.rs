@@ -38,6 +38,8 @@ pub struct Swept {
     pub more: bool,
     /// How many sessions have a lease that may still run out.
     pub leases: u64,
+    /// How many events the log holds.
+    pub events: u64,
 }
 
 /// What this server knows of the runs it sweeps.
@@ -48,7 +50,19 @@ pub(super) struct Attention {
 
 struct Watched {
     due: Instant,
+    /// How many events the log held when it was last swept or trimmed.
+    events: u64,
     waiting: HashMap<Caller, Attending>,
+}
+
+impl From<Instant> for Watched {
+    fn from(due: Instant) -> Self {
+        Self {
+            due,
+            events: 0,
+            waiting: HashMap::new(),
+        }
+    }
 }
 
 struct Attending {
@@ -89,13 +103,7 @@ impl Attention {
         match runs.get_mut(run) {
             Some(watched) => watched.due = watched.due.min(due),
             None => {
-                runs.insert(
-                    run.clone(),
-                    Watched {
-                        due,
-                        waiting: HashMap::new(),
-                    },
-                );
+                runs.insert(run.clone(), Watched::from(due));
             }
         }
     }
@@ -129,6 +137,25 @@ impl Attention {
     fn again_in(&self, run: &RunName, pause: Duration) {
         if let Some(watched) = self.lock().get_mut(run) {
             watched.due = Instant::now() + pause;
+        }
+    }
+
+    /// The runs whose log is at least so long.
+    pub(super) fn with_long_logs(&self, least: u64) -> Vec<RunName> {
+        let runs = self.lock();
+        let long = runs.iter().filter(|(_, watched)| watched.events >= least);
+        long.map(|(run, _)| run.clone()).collect()
+    }
+
+    /// All runs that are swept.
+    pub(super) fn runs(&self) -> Vec<RunName> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// The run's log is so long.
+    pub(super) fn log_has(&self, run: &RunName, events: u64) {
+        if let Some(watched) = self.lock().get_mut(run) {
+            watched.events = events;
         }
     }
 
@@ -194,10 +221,10 @@ impl Ledger {
             let names = self.run_names(after.as_ref().map(RunName::as_str), PAGE).await?;
             for run in &names {
                 let due = Instant::now();
-                self.attention.lock().entry(run.clone()).or_insert_with(|| Watched {
-                    due,
-                    waiting: HashMap::new(),
-                });
+                self.attention
+                    .lock()
+                    .entry(run.clone())
+                    .or_insert_with(|| Watched::from(due));
             }
             if names.len() < PAGE {
                 return Ok(());
@@ -211,8 +238,12 @@ impl Ledger {
         for _ in 0..STEPS_IN_A_ROW {
             let waiting = self.attention.renewals(run);
             match self.sweep(run, &waiting).await {
-                Ok(swept) if swept.more || waiting.len() == RENEWALS => {}
-                Ok(swept) => return if swept.leases > 0 { TICK } else { IDLE_TICK },
+                Ok(swept) => {
+                    self.attention.log_has(run, swept.events);
+                    if !swept.more && waiting.len() < RENEWALS {
+                        return if swept.leases > 0 { TICK } else { IDLE_TICK };
+                    }
+                }
                 Err(LedgerError::Refused {
                     refusal: Refusal::UnknownRun,
                     ..

@@ -119,6 +119,8 @@ scripts! {
     SWEEP = "sweep";
     /// Takes the next batch.
     TAKE = "take";
+    /// Bounds the event log.
+    TRIM = "trim";
     /// Shows one entry.
     VIEW_ENTRY = "view_entry";
     /// Shows what a worker holds.
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 19);
+        assert_eq!(all().len(), 20);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

@@ -154,6 +154,11 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 json!({}),
             ),
         ],
+        "trim" => {
+            // A log of a few events counts as a long one.
+            let trim = |archiving| json!({ "keep": -1_000, "archiving": archiving, "through": 7 });
+            vec![at_once(trim(false)), at_once(trim(true))]
+        }
         "view_entry" => vec![at_once(json!({ "id": RESERVED })), at_once(json!({ "id": OCCUPIED }))],
         "view_held" => vec![
             at_once(json!({ "limit": 100 })),

@@ -80,7 +80,16 @@ async fn about_runs_and_batches(ledger: &Ledger) -> Vec<Answer> {
         (409, "publish_out_of_order", run.publish(3).await),
         (409, "other_batch", run.post("batches/next", another).await),
         (410, "batch_pruned", run.get("batches/0").await),
+        (410, "events_pruned", of_a_trimmed_log(ledger, &run).await),
     ]
+}
+
+async fn of_a_trimmed_log(ledger: &Ledger, run: &Run) -> Response {
+    let mut trim = redis::cmd("XTRIM");
+    trim.arg(format!("berth:{{{}}}:events", run.name())).arg("MINID").arg(3);
+    let mut connection = ledger.database.connection().await;
+    let _: u64 = trim.query_async(&mut connection).await.expect("a write");
+    run.get("events?after=1").await
 }
 
 async fn to_workers(ledger: &Ledger) -> Vec<Answer> {

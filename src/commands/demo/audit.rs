@@ -1,10 +1,10 @@
 //! The run's whole event log, read over HTTP and checked.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::compare::Composition;
-use crate::client::{ClientError, RunClient};
+use crate::client::RunClient;
+use crate::commands::event_log::{LogError, Progress, read_live};
 use crate::protocol::Version;
 use crate::protocol::audit::Auditor;
 
@@ -24,14 +24,13 @@ pub(super) struct Audit {
 }
 
 /// Reads the log from its first event to its last, and checks every step.
-pub(super) async fn audit(run: &RunClient) -> Result<Audit, ClientError> {
+pub(super) async fn audit(run: &RunClient) -> Result<Audit, LogError> {
     let mut auditor = Auditor::new();
-    let mut after = Some(0);
-    while let Some(from) = after {
-        let page = run.events(from, Duration::ZERO).await?;
-        page.events.iter().for_each(|event| auditor.apply(event));
-        after = page.next;
-    }
+    read_live(run, &mut Progress::default(), &mut |event| {
+        auditor.apply(&event);
+        Ok(())
+    })
+    .await?;
     let report = auditor.report();
     let batches = report.batches.iter();
     Ok(Audit {

@@ -44,13 +44,15 @@ pub(super) struct EventsQuery {
 }
 
 /// The event log. With `Accept: text/event-stream` it is a live stream, whose ids are the `seq` of the events: a client that
-/// sends the last one as `Last-Event-ID` goes on behind it.
+/// sends the last one as `Last-Event-ID` goes on behind it. The log is bounded: who asks for events that were trimmed, be it
+/// by leaving `after` out, is told so.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/events", tag = "looking", params(("run" = String, Path), EventsQuery),
     responses(
         (status = 200, body = EventPage),
         (status = 400, body = ProblemDocument, description = "`invalid_request`"),
         (status = 404, body = ProblemDocument, description = "`unknown_run`"),
+        (status = 410, body = ProblemDocument, description = "`events_pruned`, with the `first_seq` that is kept"),
         (status = 429, body = ProblemDocument, description = "`too_many_waiting`")
     )
 )]
@@ -116,11 +118,12 @@ async fn stream_events(
     after: u64,
     trajectory: Option<TrajectoryId>,
 ) -> Result<Response, Problem> {
-    app.ledger.run(&run).await?;
+    // What cannot be read from there is refused as long as there is a status to say it with.
+    let first = app.ledger.events(&run, after, STREAM_PAGE, trajectory).await?.value;
     let place = app.places_to_wait.clone().try_acquire_owned();
     let place = place.map_err(|_| Problem::new(Code::TooManyWaiting, "as many calls wait as this server lets wait"))?;
     let (subscription, stop) = app.waiting.subscribe_events(&run).await;
-    let reader = Reader {
+    let mut reader = Reader {
         ledger: app.ledger,
         run,
         after,
@@ -130,12 +133,14 @@ async fn stream_events(
         stop,
         _place: place,
     };
+    reader.take_in(first);
     Ok(Sse::new(frames(reader))
         .keep_alive(KeepAlive::default())
         .into_response())
 }
 
-/// The stream ends when the run is deleted, the server stops or the database is out of reach: the client resumes it.
+/// The stream ends when the run is deleted, the server stops, the database is out of reach, or the log is trimmed faster
+/// than the client reads: the client resumes it, and is then told.
 fn frames(reader: Reader) -> impl Stream<Item = Result<SseEvent, Infallible>> {
     stream::unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
@@ -148,6 +153,12 @@ fn frames(reader: Reader) -> impl Stream<Item = Result<SseEvent, Infallible>> {
 }
 
 impl Reader {
+    fn take_in(&mut self, page: EventPage) {
+        let last = page.events.last().map(|event| event.event.seq);
+        self.after = page.next.or(last).unwrap_or(self.after);
+        self.read.extend(page.events);
+    }
+
     async fn next(&mut self) -> Option<ShownEvent> {
         loop {
             if let Some(event) = self.read.pop_front() {
@@ -159,9 +170,7 @@ impl Reader {
                 .await
                 .ok()?;
             let is_at_end = page.value.next.is_none();
-            let last = page.value.events.last().map(|event| event.event.seq);
-            self.after = page.value.next.or(last).unwrap_or(self.after);
-            self.read.extend(page.value.events);
+            self.take_in(page.value);
             if !self.read.is_empty() || !is_at_end {
                 continue;
             }

@@ -18,6 +18,7 @@ use super::plan::{Plan, RUN};
 use super::record::{BatchRecord, Record};
 use super::screen::{self, Screen};
 use crate::client::{BufferTable, Client, ClientError, Retry, RunClient, SlotView};
+use crate::commands::event_log::LogError;
 use crate::commands::processes::{Happened, LocalServerError, Notice, tail};
 use crate::protocol::{BufferId, Event, Version};
 use incidents::{TrainerIncident, WorkerIncident};
@@ -38,6 +39,8 @@ pub(super) enum DemoError {
     Server(#[from] LocalServerError),
     #[error(transparent)]
     Call(#[from] ClientError),
+    #[error(transparent)]
+    Log(#[from] LogError),
     #[error("a process could not be started: {0}")]
     Spawn(#[from] io::Error),
     #[error("{name} ended unexpectedly ({status}){log}")]
@@ -91,7 +94,7 @@ pub(super) async fn play(
 async fn follow(run: RunClient, events: mpsc::Sender<Result<Event, ClientError>>) {
     let mut after = 0;
     loop {
-        let page = match run.events(after, EVENTS_WAIT).await {
+        let page = match run.events::<Event>(after, EVENTS_WAIT).await {
             Ok(page) => page,
             Err(error) => {
                 let _ = events.send(Err(error)).await;

@@ -1,0 +1,135 @@
+//! Which promise of the protocol a fault breaks.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::protocol::audit::Fault;
+use crate::protocol::invariants::Violation;
+use crate::protocol::tables::{Misfit, ReserveRefusal};
+
+/// What is checked, in the words of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::commands) enum Invariant {
+    /// Staleness is within `0 ..= η`.
+    Bound,
+    /// Every entry has a place, and is where its record says.
+    APlaceForEveryone,
+    /// No more entries in a buffer than there is room.
+    Capacity,
+    /// An entry is in one place, and in one batch at most.
+    Once,
+    /// Nobody could sit better.
+    Packed,
+    /// Who finishes gets the earliest place that leaves the others theirs.
+    Earliest,
+    /// Versions and batches come one after the other, each in its turn.
+    Versions,
+    /// A batch has exactly `B` entries.
+    BatchesComplete,
+    /// A batch that is delivered again is the one that was taken.
+    ReplaysIdentical,
+    /// Each step did exactly what the protocol has for it.
+    Steps,
+    /// No event is missing, doubled or out of order.
+    Sequence,
+}
+
+impl Invariant {
+    /// All of them, in the order in which they are told.
+    pub(in crate::commands) const ALL: [Self; 11] = [
+        Self::Bound,
+        Self::APlaceForEveryone,
+        Self::Capacity,
+        Self::Once,
+        Self::Packed,
+        Self::Earliest,
+        Self::Versions,
+        Self::BatchesComplete,
+        Self::ReplaysIdentical,
+        Self::Steps,
+        Self::Sequence,
+    ];
+
+    /// The one that a fault breaks.
+    pub(super) fn broken_by(fault: &Fault) -> Self {
+        match fault {
+            Fault::Invariant(violation) => Self::violated(violation),
+            Fault::InTwoBatches { .. } | Fault::CannotGoOn(Misfit::NotInTables { .. }) => Self::Once,
+            Fault::Incomplete { .. } => Self::BatchesComplete,
+            Fault::OutOfTurn { .. }
+            | Fault::Publish { .. }
+            | Fault::Session(_)
+            | Fault::Resume { .. }
+            | Fault::Resumed { .. }
+            | Fault::Reserve(
+                ReserveRefusal::VersionNotPublished { .. }
+                | ReserveRefusal::VersionTooStale { .. }
+                | ReserveRefusal::LineageUnknown { .. },
+            )
+            | Fault::CannotGoOn(Misfit::TrainerBusy | Misfit::NotNext { .. }) => Self::Versions,
+            Fault::Delivered { .. } | Fault::Replayed { .. } | Fault::NotAsTaken { .. } => Self::ReplaysIdentical,
+            Fault::Sequence { .. } | Fault::RaisedFrom { .. } | Fault::NotCreated | Fault::CreatedAgain => {
+                Self::Sequence
+            }
+            Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
+            Fault::Config
+            | Fault::Missing(_)
+            | Fault::Reconfigured(_)
+            | Fault::Effect { .. }
+            | Fault::Reserve(ReserveRefusal::IdReused { .. })
+            | Fault::Occupy { .. }
+            | Fault::Late { .. }
+            | Fault::Discard { .. }
+            | Fault::Checkpoint { .. }
+            | Fault::CheckpointRepeated { .. }
+            | Fault::Prune { .. }
+            | Fault::PrunedElsewhere { .. }
+            | Fault::CannotGoOn(Misfit::NoSuchPlace { .. }) => Self::Steps,
+        }
+    }
+
+    fn violated(violation: &Violation) -> Self {
+        match violation {
+            Violation::Bound { .. } | Violation::NotPublished { .. } => Self::Bound,
+            Violation::Slots { .. } | Violation::Capacity { .. } | Violation::State { .. } => Self::Capacity,
+            Violation::Twice { .. } => Self::Once,
+            Violation::Misplaced { .. } => Self::APlaceForEveryone,
+            Violation::Order { .. } | Violation::ReservedTooEarly { .. } | Violation::OccupiedTooLate { .. } => {
+                Self::Packed
+            }
+            Violation::NotEarliest { .. } | Violation::LeavesNoPlace { .. } => Self::Earliest,
+            Violation::Window { .. } | Violation::Abandoned { .. } | Violation::TrainerAhead { .. } => Self::Versions,
+            Violation::NotKept { .. } => Self::ReplaysIdentical,
+            Violation::SurplusKept { .. } => Self::Steps,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bound => "bound",
+            Self::APlaceForEveryone => "a place for everyone",
+            Self::Capacity => "capacity",
+            Self::Once => "once",
+            Self::Packed => "packed",
+            Self::Earliest => "earliest",
+            Self::Versions => "versions",
+            Self::BatchesComplete => "batches complete",
+            Self::ReplaysIdentical => "replays identical",
+            Self::Steps => "steps",
+            Self::Sequence => "sequence",
+        }
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for Invariant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

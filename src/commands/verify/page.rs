@@ -1,0 +1,137 @@
+//! What was checked and found, for a person.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use crate::commands::event_log::{Checked, Invariant, Violation};
+use crate::protocol::{Event, EventType};
+
+/// How many effects of an event are shown.
+const MOST_EFFECTS: usize = 8;
+
+/// Writes the whole page.
+pub(super) fn write(out: &mut impl Write, name: Option<&str>, runs: &[Checked]) -> io::Result<()> {
+    for (index, run) in runs.iter().enumerate() {
+        let is_present = index + 1 == runs.len();
+        let name = name.map_or_else(|| "the run".to_owned(), |name| format!("run {name}"));
+        let which = if is_present { "" } else { ", which was deleted" };
+        writeln!(
+            out,
+            "{name}{which}: {}, seq {} to {}",
+            counted(run.events, "event", "events"),
+            run.first_seq,
+            run.last_seq
+        )?;
+        figures(out, run)?;
+        invariants(out, run)?;
+        violations(out, run)?;
+    }
+    Ok(())
+}
+
+fn figures(out: &mut impl Write, run: &Checked) -> io::Result<()> {
+    writeln!(
+        out,
+        "  entries    {} reserved, {} occupied ({} of them late)",
+        run.reserved, run.occupied, run.late
+    )?;
+    writeln!(out, "  discarded  {}", spread(&run.discarded))?;
+    writeln!(out, "  batches    {} taken, {} published", run.batches, run.published)?;
+    writeln!(out, "  staleness  {}", spread(&run.staleness))?;
+    writeln!(
+        out,
+        "  trainer    {}, {}, {}",
+        counted(run.trainer_sessions, "session", "sessions"),
+        counted(run.redelivered, "redelivery", "redeliveries"),
+        counted(run.replayed, "replayed batch", "replayed batches"),
+    )
+}
+
+fn invariants(out: &mut impl Write, run: &Checked) -> io::Result<()> {
+    for invariant in Invariant::ALL {
+        let verdict = match (run.invariants.get(&invariant).copied().unwrap_or(0), run.followed_to) {
+            (0, None) => "holds".to_owned(),
+            (0, Some(seq)) => format!("holds up to event {seq}; nothing behind it can be followed"),
+            (times, _) => counted(times, "violation", "violations"),
+        };
+        writeln!(out, "  {invariant:<20}  {verdict}")?;
+    }
+    Ok(())
+}
+
+fn violations(out: &mut impl Write, run: &Checked) -> io::Result<()> {
+    for (index, violation) in run.violations.iter().enumerate() {
+        writeln!(out)?;
+        write_violation(out, index + 1, violation)?;
+    }
+    let shown = run.violations.len() as u64;
+    if run.violated() > shown {
+        writeln!(out, "\n{} more, not shown (--most)", run.violated() - shown)?;
+    }
+    Ok(())
+}
+
+fn write_violation(out: &mut impl Write, number: usize, violation: &Violation) -> io::Result<()> {
+    let Violation {
+        seq,
+        invariant,
+        finding,
+        around,
+        ..
+    } = violation;
+    writeln!(out, "{number}. {invariant}, at event {seq}: {finding}")?;
+    // Of two events with one number, the second is the one that was found.
+    let found = around.iter().rposition(|event| event.seq == *seq);
+    for (index, event) in around.iter().enumerate() {
+        let pointer = if found == Some(index) { '>' } else { ' ' };
+        writeln!(out, "   {pointer} {}", headline(event))?;
+        for logged in event.effects.iter().take(MOST_EFFECTS) {
+            writeln!(out, "         {}", logged.effect)?;
+        }
+        if event.effects.len() > MOST_EFFECTS {
+            writeln!(out, "         and {} more", event.effects.len() - MOST_EFFECTS)?;
+        }
+    }
+    Ok(())
+}
+
+fn headline(event: &Event) -> String {
+    let mut words = vec![event.seq.to_string(), word(event.event_type)];
+    let mut add = |what: &str, value: Option<&dyn Display>| {
+        if let Some(value) = value {
+            words.push(format!("{what} {value}"));
+        }
+    };
+    add("version", event.version.as_ref().map(|version| version as &dyn Display));
+    add("worker", event.worker.as_ref().map(|worker| worker as &dyn Display));
+    add("trainer", event.trainer.as_ref().map(|trainer| trainer as &dyn Display));
+    add(
+        "resumed from",
+        event.resumed_from.as_ref().map(|version| version as &dyn Display),
+    );
+    add("as", event.reason.as_ref().map(|reason| reason as &dyn Display));
+    if event.late {
+        words.push("late".to_owned());
+    }
+    words.join("  ")
+}
+
+/// The word that the log has for the kind of step.
+fn word(event_type: EventType) -> String {
+    let word = serde_json::to_value(event_type).ok();
+    word.and_then(|word| word.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn spread(counts: &BTreeMap<impl Display, u64>) -> String {
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    let each: Vec<_> = counts.iter().map(|(what, count)| format!("{what}: {count}")).collect();
+    each.join(", ")
+}

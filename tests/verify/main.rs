@@ -1,0 +1,12 @@
+//! `berth verify`, `berth events` and the bounded event log: the programs themselves, on logs of real servers, good ones and
+//! ones with a fault planted in them.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod logs;
+
+mod archives;
+mod faults;
+mod reading;
+mod retention;
