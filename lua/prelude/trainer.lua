@@ -8,7 +8,8 @@ function trainer.refuse()
   if (args.epoch or 0) > state.epoch then
     return run.stop('ledger_behind')
   end
-  if state.epoch > 0 and args.epoch ~= state.trainer.epoch then
+  -- A run that goes on from a deleted one has an epoch and no session yet.
+  if state.epoch > 0 and (not args.epoch or args.epoch ~= state.trainer.epoch) then
     return run.stop('fenced')
   end
 end
