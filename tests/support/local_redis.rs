@@ -1,6 +1,11 @@
 //! A `redis-server` process of the test's own, which the test may kill, pause and restart.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
 use tempfile::TempDir;
@@ -50,6 +55,28 @@ impl LocalRedis {
         self.answers().await;
     }
 
+    /// A copy of all that it has acknowledged so far.
+    pub(crate) fn copy(&self) -> DataCopy {
+        let dir = tempfile::tempdir().expect("a directory for the copy");
+        copy_files(&self.append_only_dir(), dir.path());
+        DataCopy { dir }
+    }
+
+    /// Ends it and starts it again on what it had when the copy was made: everything after that is lost.
+    pub(crate) async fn restore(&mut self, copy: &DataCopy) {
+        self.kill().await;
+        let files = self.append_only_dir();
+        fs::remove_dir_all(&files).expect("the data can be removed");
+        fs::create_dir(&files).expect("a directory for the data");
+        copy_files(copy.dir.path(), &files);
+        self.process = spawn(&self.dir);
+        self.answers().await;
+    }
+
+    fn append_only_dir(&self) -> PathBuf {
+        self.dir.path().join("appendonlydir")
+    }
+
     /// SIGSTOP: connections are accepted and never answered until [`resume`](Self::resume).
     pub(crate) fn pause(&self) {
         signal(self.pid(), "STOP");
@@ -74,6 +101,18 @@ impl LocalRedis {
             ping(&url).await.ok()
         })
         .await;
+    }
+}
+
+/// What a Redis had at some time.
+pub(crate) struct DataCopy {
+    dir: TempDir,
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for file in fs::read_dir(from).expect("the data of the test's Redis") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), to.join(file.file_name())).expect("a file that can be copied");
     }
 }
 
