@@ -23,6 +23,7 @@ mod scenarios;
 mod scripts;
 mod servers;
 mod serving;
+mod starting_and_full_disks;
 mod trainers;
 mod worker_process;
 mod workers;

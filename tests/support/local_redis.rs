@@ -15,6 +15,8 @@ use super::{process::signal, wait::wait_for};
 
 /// How long a command of a test may take. The library's own half a second is short on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Of a Redis that is to load its data slowly.
+const KEYS_TO_LOAD: usize = 10_000;
 
 /// A `redis-server` on a Unix socket in a directory of its own (so that no two tests meet on a port), configured as
 /// we ask users to: append-only file synced on every write, no eviction. Both end with the value.
@@ -26,8 +28,21 @@ pub(crate) struct LocalRedis {
 impl LocalRedis {
     /// Starts one, empty, and waits until it answers.
     pub(crate) async fn start() -> Self {
+        Self::start_as(Command::new("redis-server")).await
+    }
+
+    /// Starts one that can write files of at most `kib` KiB, as on a full disk. A restart has as much room as it likes.
+    pub(crate) async fn start_with_room_for(kib: usize) -> Self {
+        let mut shell = Command::new("sh");
+        // The signal that a process is sent beside the error would end it.
+        let script = format!("trap '' XFSZ; ulimit -f {}; exec redis-server \"$@\"", kib * 2);
+        shell.args(["-c", &script, "redis-server"]);
+        Self::start_as(shell).await
+    }
+
+    async fn start_as(command: Command) -> Self {
         let dir = tempfile::tempdir().expect("a directory for the test's Redis");
-        let process = spawn(&dir);
+        let process = spawn(command, &dir);
         let mut redis = Self { process, dir };
         redis.answers().await;
         redis
@@ -51,7 +66,58 @@ impl LocalRedis {
     /// Starts it again on the same data and the same address.
     pub(crate) async fn restart(&mut self) {
         self.kill().await;
-        self.process = spawn(&self.dir);
+        self.process = spawn(Command::new("redis-server"), &self.dir);
+        self.answers().await;
+    }
+
+    /// Starts it again on the same data, so slowly that it still loads them when this returns: it says so to everybody.
+    pub(crate) async fn restart_slowly(&mut self) {
+        let mut connection = self.connection().await;
+        let mut fill = redis::pipe();
+        // It looks for calls after so many bytes of the file.
+        fill.cmd("CONFIG").arg(&["SET", "rdbcompression", "no"]).ignore();
+        for number in 0..KEYS_TO_LOAD {
+            fill.set(format!("filler:{number}"), "x".repeat(1_024)).ignore();
+        }
+        let _: () = fill.query_async(&mut connection).await.expect("keys to load");
+        let _: redis::Value = redis::cmd("BGREWRITEAOF")
+            .query_async(&mut connection)
+            .await
+            .expect("a rewrite");
+        wait_for("the data are in one file", async || {
+            let info: String = redis::cmd("INFO")
+                .arg("persistence")
+                .query_async(&mut connection)
+                .await
+                .expect("its state");
+            let is_done = info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0");
+            is_done.then_some(())
+        })
+        .await;
+        self.kill().await;
+        let mut slow = Command::new("redis-server");
+        // For each key so many microseconds.
+        slow.args([
+            "--key-load-delay",
+            "300000",
+            "--loading-process-events-interval-bytes",
+            "1024",
+        ]);
+        self.process = spawn(slow, &self.dir);
+        let url = self.url();
+        wait_for("the test's Redis loads its data", async || {
+            let error = ping(&url).await.err()?;
+            (error.code() == Some("LOADING")).then_some(())
+        })
+        .await;
+    }
+
+    /// Lets it load the rest of its data at once, and returns when it has.
+    pub(crate) async fn finish_loading(&mut self) {
+        let mut connection = self.connection().await;
+        let mut hurry = redis::cmd("CONFIG");
+        hurry.arg(&["SET", "key-load-delay", "0"]);
+        let _: () = hurry.query_async(&mut connection).await.expect("a command");
         self.answers().await;
     }
 
@@ -69,7 +135,7 @@ impl LocalRedis {
         fs::remove_dir_all(&files).expect("the data can be removed");
         fs::create_dir(&files).expect("a directory for the data");
         copy_files(copy.dir.path(), &files);
-        self.process = spawn(&self.dir);
+        self.process = spawn(Command::new("redis-server"), &self.dir);
         self.answers().await;
     }
 
@@ -116,8 +182,8 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-fn spawn(dir: &TempDir) -> Child {
-    Command::new("redis-server")
+fn spawn(mut command: Command, dir: &TempDir) -> Child {
+    command
         .args(["--port", "0", "--unixsocket"])
         .arg(dir.path().join("redis.sock"))
         .arg("--dir")
