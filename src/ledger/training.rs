@@ -186,25 +186,32 @@ impl Ledger {
 
     /// The latest version and its weights.
     pub async fn latest_version(&self, run: &RunName) -> Result<Seen<LatestVersion>, LedgerError> {
-        let view = self.view_run(run).await?;
-        let state = &view.value.state;
+        let mut looked_at = None;
+        loop {
+            let view = self.view_run(run).await?;
+            // One that a rewind forgot between the two is not the latest any more, and then the run has gone on.
+            if looked_at.is_some() && looked_at == view.seq {
+                let version = view.value.state.policy_version;
+                return Err(StoreError::Broken(format!("nothing is known of version {version}, the latest")).into());
+            }
+            looked_at = view.seq;
+            if let Some(record) = self.version_record(run, view.value.state.policy_version).await? {
+                return Ok(view.map(|view| LatestVersion {
+                    policy_version: view.state.policy_version,
+                    lineage: view.state.lineage,
+                    weights: record.weights,
+                    published_at_ms: record.published_at_ms,
+                    finished: false,
+                }));
+            }
+        }
+    }
+
+    async fn version_record(&self, run: &RunName, version: Version) -> Result<Option<VersionRecord>, LedgerError> {
         let mut get = redis::cmd("HGET");
-        get.arg(Self::keys(run).part("versions")).arg(state.policy_version.0);
+        get.arg(Self::keys(run).part("versions")).arg(version.0);
         let packed: Option<Vec<u8>> = self.store.command(&get).await?;
-        let Some(packed) = packed else {
-            return Err(refused(&view, Refusal::UnknownRun));
-        };
-        let record: VersionRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
-        let latest = LatestVersion {
-            policy_version: state.policy_version,
-            lineage: state.lineage,
-            weights: record.weights,
-            published_at_ms: record.published_at_ms,
-            finished: false,
-        };
-        Ok(Seen {
-            seq: view.seq,
-            value: latest,
-        })
+        let record = packed.map(|packed| rmp_serde::from_slice(&packed)).transpose();
+        Ok(record.map_err(StoreError::from)?)
     }
 }

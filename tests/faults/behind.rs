@@ -196,7 +196,7 @@ async fn what_no_server_remembers_a_client_does() {
     restored.restore().await;
     let newcomer = TestServer::start(&restored.redis.url()).await;
 
-    let run = restored.run.through(&newcomer.client().having_seen(seen));
+    let run = restored.run.through(&newcomer.client().having_seen(&seen));
     reserve(&run, 2, 0, "q").await.problem(409, "ledger_behind");
 
     let trainer = Trainer::open(&run, "fourth", json!({ "resume_from": 5, "force": true })).await;

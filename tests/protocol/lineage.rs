@@ -232,3 +232,30 @@ async fn what_two_rewinds_abandoned_stays_abandoned() {
         }
     }
 }
+
+/// Looking takes more than one step, and a rewind may come between them.
+#[tokio::test]
+async fn the_latest_version_may_be_asked_for_at_any_time_while_the_trainer_goes_back_and_forth() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 0 })).await;
+    finish(&run, 0, "a").await;
+    let back_and_forth = async {
+        for round in 0..60 {
+            let trainer = Trainer::rewinding(&run, &format!("s{round}"), 0).await;
+            trainer.trains(0).await;
+        }
+    };
+    let asks = async {
+        loop {
+            let latest = run.get("versions/latest").await.status(200);
+            assert!([json!(0), json!(1)].contains(&latest["policy_version"]), "{latest}");
+        }
+    };
+
+    tokio::select! {
+        () = back_and_forth => {}
+        () = asks => {}
+    }
+
+    assert_eq!(run.get("").await.ok()["lineage"], 59);
+}

@@ -19,7 +19,7 @@ async fn a_client_that_has_seen_no_more_than_there_is_is_served() {
     let (run, trainer, seq) = at_version_1(&ledger).await;
 
     for seen in [0, seq] {
-        let client = run.client().having_seen(seen);
+        let client = run.client().having_seen(&seen);
         trainer.through(&client).take().await.ok();
         let worker = Worker::of(&run, "rollout-1").through(&client);
         worker.heartbeat(json!({})).await.ok();
@@ -33,7 +33,7 @@ async fn the_calls_of_a_client_that_has_seen_more_are_refused_and_nobody_elses()
     let worker = Worker::of(&run, "rollout-1");
     let (id, kept) = (worker.gets(1, "b").await, run.tables().await);
     let seq = run.get("").await.seq();
-    let ahead = run.client().having_seen(seq + 1);
+    let ahead = run.client().having_seen(&(seq + 1));
     let (run_ahead, trainer_ahead, worker_ahead) =
         (run.through(&ahead), trainer.through(&ahead), worker.through(&ahead));
 
@@ -70,7 +70,7 @@ async fn the_calls_of_a_client_that_has_seen_more_are_refused_and_nobody_elses()
 async fn a_trainer_that_has_seen_more_opens_a_session_and_with_it_all_is_well() {
     let Some(ledger) = Ledger::start().await else { return };
     let (run, _, seq) = at_version_1(&ledger).await;
-    let ahead = run.client().having_seen(seq + 100);
+    let ahead = run.client().having_seen(&(seq + 100));
     let run_ahead = run.through(&ahead);
 
     let answer = resume(&run_ahead, "second", json!({ "resume_from": 1 })).await;
@@ -88,7 +88,7 @@ async fn a_trainer_that_has_seen_more_opens_a_session_and_with_it_all_is_well() 
 async fn the_same_session_sent_again_does_not_begin_another_lineage() {
     let Some(ledger) = Ledger::start().await else { return };
     let (run, _, seq) = at_version_1(&ledger).await;
-    let run_ahead = run.through(&run.client().having_seen(seq + 100));
+    let run_ahead = run.through(&run.client().having_seen(&(seq + 100)));
     let resumed = json!({ "resume_from": 1 });
     let first = resume(&run_ahead, "second", resumed.clone()).await.ok();
 
@@ -104,7 +104,7 @@ async fn a_header_that_is_no_sequence_number_is_refused() {
     let (run, trainer, _) = at_version_1(&ledger).await;
 
     for header in ["-1", "1.5", "many", "", "9007199254740993"] {
-        let client = run.client().having_seen(header);
+        let client = run.client().having_seen(&header);
         let refusals = [
             trainer.through(&client).take().await,
             Worker::of(&run, "rollout-1")

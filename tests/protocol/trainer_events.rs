@@ -98,7 +98,7 @@ async fn one_that_ends_that_the_run_is_behind_says_so_and_which_numbers_were_los
     let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
     train_batches(&run, &Trainer::first(&run).await, 0..1).await;
     let seq = run.get("").await.seq();
-    let ahead = run.through(&run.client().having_seen(seq + 10));
+    let ahead = run.through(&run.client().having_seen(&(seq + 10)));
 
     Trainer::from(&ahead, "second", 1).await;
 

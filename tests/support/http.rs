@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// The same client, which says in every call that it has seen the run at this sequence number.
-    pub(crate) fn having_seen(&self, seq: impl ToString) -> Self {
+    pub(crate) fn having_seen(&self, seq: &impl ToString) -> Self {
         Self {
             seen: Some(seq.to_string()),
             ..self.clone()
