@@ -155,7 +155,7 @@ local answer = {
   lineage = state.lineage,
   weights = packed and cmsgpack.unpack(packed).weights,
 }
-if before.session then
+if before.session and before.session ~= args.session then
   local earlier = '\0' .. before.session
   redis.call('HSET', keys.requests, earlier, '')
   redis.call('ZADD', keys.forget, state.clock + sessions.DAY_MS, 'trainer:' .. earlier)
@@ -183,6 +183,10 @@ run.record({
   ids = {},
   effects = effects,
 })
+if is_behind then
+  -- No server that acknowledged what is lost need find that out again.
+  state.settled, run.compared = state.seq, true
+end
 for _, topic in ipairs({ 'admission', 'batch', 'version' }) do
   run.wake(topic)
 end

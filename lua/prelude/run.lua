@@ -106,8 +106,13 @@ function run.open(look)
   end
 end
 
--- Whether the event that a server acknowledged is in another history than this one. One that was trimmed cannot tell.
+-- Whether the event that a server acknowledged is in another history than this one. One that was trimmed cannot tell. What a
+-- Resume settled is no news: all that was lost before it is above by number, and abandoned.
 function run.is_fork(acked)
+  if acked.seq <= (run.state.settled or 0) then
+    run.compared = true
+    return false
+  end
   local id = string.format('%d-0', acked.seq)
   local found = redis.call('XRANGE', keys.events, id, id)[1]
   local is_fork = found and cmsgpack.unpack(found[2][2]).mark ~= acked.mark

@@ -58,11 +58,17 @@ impl Memory {
     }
 
     /// Takes down where a run stood in the answer of a script that was told `acked`, on a connection. Answers may come in another
-    /// order than they were given.
+    /// order than they were given. A script that was to compare the mark and did not (it only reads, or it found another one)
+    /// may have seen another history: what it saw is not taken down, however high it is.
     pub(super) fn note(&self, run: &str, acked: Option<&Acked>, at: &At, on: Generation) {
         let mut runs = self.lock();
+        let is_same_history = at.compared || acked.is_none_or(|acked| acked.mark.is_none());
         match runs.get_mut(run) {
-            Some(seen) if at.seq > seen.at.seq => *seen = Seen { at: at.clone(), on },
+            Some(seen) if at.seq > seen.at.seq => {
+                if is_same_history {
+                    *seen = Seen { at: at.clone(), on };
+                }
+            }
             Some(seen) => {
                 if at.compared && acked.is_some_and(|acked| acked.seq == seen.at.seq) {
                     seen.on = on;
@@ -111,6 +117,23 @@ mod tests {
         };
         memory.note("run", acked.as_ref(), &compared, 2);
         assert_eq!(told(&memory, 2), (7, None));
+    }
+
+    #[test]
+    fn what_was_seen_on_a_new_connection_counts_once_the_mark_was_compared() {
+        let memory = Memory::default();
+        memory.note("run", None, &at(7, "x"), 1);
+        let acked = memory.of("run", 2);
+
+        memory.note("run", acked.as_ref(), &at(9, "of another history"), 2);
+        assert_eq!(told(&memory, 2), (7, Some("x".to_owned())));
+
+        let compared = At {
+            compared: true,
+            ..at(9, "z")
+        };
+        memory.note("run", acked.as_ref(), &compared, 2);
+        assert_eq!(told(&memory, 2), (9, None));
     }
 
     #[test]

@@ -162,7 +162,8 @@ impl Store {
     pub async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
         let (mut connection, generation) = self.link.connection().await?;
         let reply = connection.req_packed_command(command).await;
-        match reply {
+        // What the database refuses it answers, too, as a value of that kind.
+        match reply.and_then(redis::Value::extract_error) {
             Ok(value) => Ok(redis::from_redis_value(value).map_err(redis::RedisError::from)?),
             Err(error) => {
                 self.link.observe(&error, generation);

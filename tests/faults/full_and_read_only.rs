@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::auditing::audit;
 use crate::clients::{assert_unavailable, insist};
-use crate::support::Ledger;
+use crate::support::{Ledger, Trainer};
 
 #[tokio::test]
 async fn a_full_redis_refuses_to_write_and_shows_what_it_has_and_goes_on_when_there_is_room() {
@@ -74,6 +74,17 @@ async fn refuses_for_a_while(spoil: &[&str], mend: &[&str]) {
             run.path("versions"),
             json!({ "version": 0, "weights": "file:///weights" }),
         ),
+        (
+            Method::POST,
+            run.path("trainer"),
+            json!({ "trainer": "t0", "session": "next", "resume_from": 0 }),
+        ),
+        (
+            Method::POST,
+            run.path("trainer"),
+            json!({ "trainer": "t0", "session": "next", "resume_from": 7, "force": true }),
+        ),
+        (Method::POST, run.path("checkpoints"), json!({ "version": 0 })),
     ];
     for (method, path, body) in writes {
         let path = path.replace("/-new", "-new");
@@ -92,6 +103,10 @@ async fn refuses_for_a_while(spoil: &[&str], mend: &[&str]) {
     insist(&run, &format!("trajectories/{id}/occupy"), json!({})).await;
     assert_eq!(run.tables().await, "A B | . c");
     audit(&run).await;
+    let trainer = Trainer::first(&run).await;
+    assert_eq!(trainer.opened["epoch"], 1);
+    assert_eq!(trainer.is_given().await, "0: a b");
+    trainer.publish(1).await.ok();
 }
 
 async fn command(connection: &mut MultiplexedConnection, words: &[&str]) {

@@ -63,6 +63,12 @@ async fn a_run_of_a_newer_layout_is_refused_by_every_call_and_left_as_it_is() {
         ),
         (Method::POST, "batches/next".into(), Some(json!({ "wait_ms": 60_000 }))),
         (Method::POST, "versions".into(), Some(json!({ "version": 1 }))),
+        (
+            Method::POST,
+            "trainer".into(),
+            Some(json!({ "trainer": "t0", "resume_from": 0 })),
+        ),
+        (Method::POST, "checkpoints".into(), Some(json!({ "version": 0 }))),
         (Method::GET, "versions/latest?after=0&wait_ms=60000".into(), None),
         (Method::GET, "buffers".into(), None),
         (Method::GET, "buffers?slots=true".into(), None),
@@ -87,6 +93,37 @@ async fn a_run_of_a_newer_layout_is_refused_by_every_call_and_left_as_it_is() {
         .expect("a list")
         .clone();
     assert_eq!(listed.iter().map(|run| &run["run"]).collect::<Vec<_>>(), [other.name()]);
+}
+
+/// A server is replaced by one of this program while the trainer trains: it need not take its batch again.
+#[tokio::test]
+async fn a_batch_that_was_in_training_under_layout_1_is_published_under_layout_2() {
+    let Some(ledger) = Ledger::start().await else {
+        return;
+    };
+    let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 0 })).await;
+    run.reserve(0, "a").await.ok();
+    run.occupy("a").await.ok();
+    run.take().await.ok();
+    let as_it_was = redis::Script::new(
+        "local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+        state.trainer_version, state.trainer.delivered = nil, nil
+        return redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state), 'layout', 1)",
+    );
+    let mut connection = ledger.database.connection().await;
+    let _: () = as_it_was
+        .key(RunKeys::new(run.name()).part("run"))
+        .invoke_async(&mut connection)
+        .await
+        .expect("a run of layout 1");
+
+    run.publish(1).await.ok();
+
+    let status = run.get("").await.ok();
+    assert_eq!(
+        json!([status["policy_version"], status["trainer_version"]]),
+        json!([1, 1])
+    );
 }
 
 #[tokio::test]

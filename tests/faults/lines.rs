@@ -19,18 +19,18 @@ use crate::support::{LocalRedis, Proxy, Run, TestServer, Traffic, eventually};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server whose line to its Redis may be spoilt, and one whose line is good.
-struct Lines {
-    proxy: Proxy,
+pub(crate) struct Lines {
+    pub(crate) proxy: Proxy,
     /// The run through the server with the spoilt line.
-    run: Run,
+    pub(crate) run: Run,
     /// The run through the other one.
-    truth: Run,
+    pub(crate) truth: Run,
     _servers: [TestServer; 2],
     _redis: LocalRedis,
 }
 
 impl Lines {
-    async fn lay(config: Value) -> Self {
+    pub(crate) async fn lay(config: Value) -> Self {
         let redis = LocalRedis::start().await;
         let proxy = Proxy::to_redis(&redis.url()).await;
         let servers = [

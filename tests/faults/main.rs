@@ -5,6 +5,7 @@
 mod support;
 
 mod auditing;
+mod behind;
 mod clients;
 mod concurrency;
 mod full_and_read_only;
@@ -22,6 +23,8 @@ mod scenarios;
 mod scripts;
 mod servers;
 mod serving;
+mod starting_and_full_disks;
+mod trainers;
 mod worker_process;
 mod workers;
 mod workshop;

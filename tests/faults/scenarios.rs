@@ -52,10 +52,8 @@ fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
 }
 
 /// All that is known of a script. In each of them it does, or shows, something.
-#[expect(clippy::too_many_lines, reason = "one arm a script")]
 pub(crate) fn of(script: &str) -> Vec<Scenario> {
     match script {
-        "checkpoint" => vec![at_once(json!({ "version": 1 }))],
         "claim" => vec![at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED }))],
         "configure" => vec![at_once(
             json!({ "changes": { "lease_ms": 5_000 }, "cleared": ["max_concurrency"] }),
@@ -99,10 +97,6 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "worker": "new", "session": "s" })),
             at_once(json!({ "worker": "holder", "session": "next" })),
         ],
-        "publish" => vec![
-            at_once(json!({ "version": 2, "weights": "file:///weights" })),
-            after([Run(&script::TAKE, json!({}))], json!({ "version": 3 })),
-        ],
         "reserve" => {
             let request = |id| json!({ "id": id, "fingerprint": "body", "step": 0 });
             vec![
@@ -116,20 +110,6 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 at_once(calls(
                     json!({ "worker": "silent", "session": "s", "version": 2, "ids": [NEW] }),
                 )),
-            ]
-        }
-        "resume" => {
-            let resume = |checkpoint: u64, mode: &str, force: bool| {
-                json!({ "even_behind": true, "trainer": "t0", "session": "s", "resume_from": checkpoint, "mode": mode,
-                        "force": force })
-            };
-            let reserve = || Run(&script::RESERVE, reserve(json!({ "version": 2, "ids": [NEW] })));
-            vec![
-                at_once(resume(2, "replay", false)),
-                at_once(resume(0, "replay", false)),
-                after([reserve()], resume(1, "rewind", false)),
-                after([reserve()], resume(5, "replay", true)),
-                after([Run(&script::TAKE, json!({}))], resume(3, "replay", false)),
             ]
         }
         "sweep" => {
@@ -146,14 +126,6 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 after([Run(&script::CONFIGURE, keep_one)], sweep()),
             ]
         }
-        "take" => vec![
-            at_once(json!({})),
-            after([Run(&script::TAKE, json!({}))], json!({})),
-            after(
-                [Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" }))],
-                json!({}),
-            ),
-        ],
         "trim" => {
             // A log of a few events counts as a long one.
             let trim = |archiving| json!({ "keep": -1_000, "archiving": archiving, "through": 7 });
@@ -169,6 +141,40 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "after": "r", "limit": 1 })),
         ],
         "delete" | "view_run" | "view_slots" => vec![at_once(json!({}))],
+        trainers => of_a_trainer(trainers),
+    }
+}
+
+/// Those of the scripts that trainers call.
+fn of_a_trainer(script: &str) -> Vec<Scenario> {
+    match script {
+        "checkpoint" => vec![at_once(json!({ "version": 1 }))],
+        "publish" => vec![
+            at_once(json!({ "version": 2, "weights": "file:///weights" })),
+            after([Run(&script::TAKE, json!({}))], json!({ "version": 3 })),
+        ],
+        "resume" => {
+            let resume = |checkpoint: u64, mode: &str, force: bool| {
+                json!({ "even_behind": true, "trainer": "t0", "session": "s", "resume_from": checkpoint, "mode": mode,
+                        "force": force })
+            };
+            let reserve = || Run(&script::RESERVE, reserve(json!({ "version": 2, "ids": [NEW] })));
+            vec![
+                at_once(resume(2, "replay", false)),
+                at_once(resume(0, "replay", false)),
+                after([reserve()], resume(1, "rewind", false)),
+                after([reserve()], resume(5, "replay", true)),
+                after([Run(&script::TAKE, json!({}))], resume(3, "replay", false)),
+            ]
+        }
+        "take" => vec![
+            at_once(json!({})),
+            after([Run(&script::TAKE, json!({}))], json!({})),
+            after(
+                [Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" }))],
+                json!({}),
+            ),
+        ],
         unknown => panic!("no scenario for {unknown}"),
     }
 }

@@ -1,11 +1,12 @@
 //! Who acts in these tests, and how to look at what they are answered.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::support::{Client, Ledger, Response, Run, eventually};
+use crate::support::{Client, Ledger, Response, Run, Trainer, eventually};
 
 /// A rollout process. It speaks of its own session in every call.
 #[derive(Clone)]
@@ -146,6 +147,20 @@ pub(crate) async fn train(run: &Run, version: u64) {
     let batch = run.take().await.ok();
     assert_eq!(batch["batch"]["version"], version, "{batch:#}");
     run.publish(version + 1).await.ok();
+}
+
+/// Generates and trains the batches of these versions one after another, each by the newest weights: the batch of
+/// version 3 is of prompts `a3 b3 …`.
+pub(crate) async fn train_batches(run: &Run, trainer: &Trainer, versions: Range<u64>) {
+    let size = run.get("").await.ok()["config"]["batch_size"].as_u64();
+    let letters = ["a", "b", "c", "d"]
+        .iter()
+        .take(usize::try_from(size.unwrap_or(0)).expect("a small number"));
+    for version in versions {
+        let prompts: Vec<_> = letters.clone().map(|letter| format!("{letter}{version}")).collect();
+        finish(run, version, &prompts.join(" ")).await;
+        trainer.trains(version).await;
+    }
 }
 
 /// Reserves and finishes one entry for each of the prompts, in that order.

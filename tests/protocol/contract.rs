@@ -60,8 +60,8 @@ async fn every_call_of_the_document_is_served() {
             ("POST", "occupy") if !path.contains("{id}") => json!({ "trajectories": [{ "id": id }] }),
             ("POST", "discard") => json!({ "reason": "failed" }),
             ("POST", "claim") => json!({ "worker": "rollout-2" }),
-            ("POST", "versions" | "checkpoints") => json!({ "version": 1 }),
             ("POST", "trainer") => json!({ "trainer": "t0", "resume_from": 1 }),
+            ("POST", "versions" | "checkpoints") => json!({ "version": 1 }),
             _ => json!({}),
         };
         let method: Method = method.parse().expect("a method");

@@ -23,6 +23,7 @@ const LIMIT: Duration = Duration::from_secs(75);
 pub(crate) struct Client {
     base: String,
     pool: Pool<HttpConnector, Full<Bytes>>,
+    seen: Option<String>,
 }
 
 impl Client {
@@ -32,6 +33,15 @@ impl Client {
         Self {
             base: base.to_owned(),
             pool,
+            seen: None,
+        }
+    }
+
+    /// The same client, which says in every call that it has seen the run at this sequence number.
+    pub(crate) fn having_seen(&self, seq: &impl ToString) -> Self {
+        Self {
+            seen: Some(seq.to_string()),
+            ..self.clone()
         }
     }
 
@@ -58,6 +68,9 @@ impl Client {
     /// Sends a request that may get no answer at all.
     pub(crate) async fn attempt(&self, method: Method, path: &str, body: Option<Value>) -> Result<Response, String> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(seq) = &self.seen {
+            request = request.header("berth-seq", seq);
+        }
         let mut bytes = Bytes::new();
         if let Some(json) = body {
             request = request.header(CONTENT_TYPE, "application/json");

@@ -14,16 +14,18 @@ mod process;
 mod proxy;
 mod run;
 mod server;
+mod trainer;
 mod wait;
 
 pub(crate) use self::{
     database::Database,
     http::{Client, Response},
     ledger::Ledger,
-    local_redis::LocalRedis,
+    local_redis::{DataCopy, LocalRedis},
     process::{lives, signal},
     proxy::{Proxy, Traffic},
     run::{Run, draw},
     server::{TestServer, berth},
+    trainer::{Trainer, delivery, resume},
     wait::{eventually, wait_for},
 };

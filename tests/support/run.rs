@@ -78,6 +78,12 @@ impl Run {
         self.post("reservations", body).await
     }
 
+    /// That worker says that its weights are of this lineage from now on.
+    pub(crate) async fn names_lineage(&self, lineage: u64) {
+        let body = json!({ "session": SESSION, "lineage": lineage });
+        self.post(&format!("workers/{WORKER}/heartbeat"), body).await.ok();
+    }
+
     /// Finishes the entry of `prompt`.
     pub(crate) async fn occupy(&self, prompt: &str) -> Response {
         let id = self.id_of(prompt).await;
