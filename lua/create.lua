@@ -40,6 +40,8 @@ for index = 1, run.config.max_staleness + 1 do
 end
 if run.tombstone then
   weights.abandon(-1) -- all that there were before
+  redis.call('PERSIST', keys.sessions)
+  redis.call('PERSIST', keys.forget)
 end
 redis.call('HDEL', keys.run, 'tombstone')
 redis.call('HSET', keys.run, 'config', cmsgpack.pack(run.config))

@@ -1,11 +1,13 @@
 #!lua
--- Deletes a run and leaves a tombstone: its seq, epoch and lineage, from which a new run of that name goes on.
+-- Deletes a run and leaves a tombstone: its seq, epoch and lineage, from which a new run of that name goes on. For a day it
+-- leaves the tokens of the workers' sessions, too: whoever calls with one of them still has the weights of the deleted run.
 --
 -- args     even_behind = true
 -- body     deleted
 --
 -- Safe to send twice: a run that is deleted already stays so.
 --@include run
+--@include sessions
 
 local stopped = run.open()
 if stopped and not run.tombstone then
@@ -26,10 +28,27 @@ run.tombstone = {
   clock = state.clock,
   mark = args.mark,
 }
+local known = redis.call('HGETALL', keys.sessions)
 redis.call('HDEL', keys.run, 'config', 'state')
 redis.call('HSET', keys.run, 'tombstone', cmsgpack.pack(run.tombstone))
 for index = 2, #KEYS do
   redis.call('UNLINK', KEYS[index])
+end
+for index = 1, #known, 2 do
+  local key, session = known[index], cmsgpack.unpack(known[index + 1])
+  -- A worker that sends no token cannot be told from its successor.
+  if string.sub(key, -1) ~= '\0' then
+    sessions.save_as(key, {
+      deleted = true,
+      ended = session.ended,
+      lineage = session.lineage,
+      heartbeat_at_ms = run.now_ms,
+    })
+    redis.call('ZADD', keys.forget, state.clock + sessions.DAY_MS, 'session:' .. key)
+  end
+end
+for _, key in ipairs({ keys.sessions, keys.forget }) do
+  redis.call('PEXPIRE', key, sessions.DAY_MS)
 end
 run.state = nil
 for _, topic in ipairs({ 'admission', 'batch', 'version', 'events', 'cancelled' }) do

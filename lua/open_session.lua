@@ -27,6 +27,15 @@ if sessions.caller and sessions.caller.ended then
   return run.stop('fenced')
 end
 
+-- The lineage that the process knows: one of the deleted run, if it called that under its token.
+local is_of_deleted_run = sessions.caller and sessions.caller.deleted
+local known_lineage
+if is_of_deleted_run then
+  known_lineage = sessions.caller.lineage
+elseif run.state.lineage > 0 then
+  known_lineage = run.state.lineage
+end
+
 -- A token that was not seen before: a new session of the worker. Its predecessor ends here and is fenced from now on; what
 -- it held is discarded in steps, by the caller or by any sweeper (a last call long before the clock began is long over).
 local function open_session()
@@ -34,7 +43,7 @@ local function open_session()
     opened_at_ms = run.now_ms,
     heartbeat_at_ms = run.now_ms,
     finished = 0,
-    lineage = run.state.lineage > 0 and run.state.lineage or nil,
+    lineage = known_lineage,
   }
   local predecessor_token = sessions.current_token(args.worker)
   if predecessor_token then
@@ -55,7 +64,7 @@ local function open_session()
   redis.call('ZADD', keys.forget, run.state.clock + sessions.DAY_MS, 'session:' .. sessions.caller_key)
 end
 
-local is_new = not sessions.caller
+local is_new = not sessions.caller or is_of_deleted_run
 if is_new then
   open_session()
 end

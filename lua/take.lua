@@ -4,7 +4,7 @@
 -- entries stay where they are: that they are taken follows from their buffer.
 --
 -- args     seen?, epoch?, version? (the batch that the caller means)
--- body     taken       version, entries (how many), redelivered, replayed
+-- body     taken       version, entries (how many), redelivered, replayed, lineage
 --          not_ready   buffer_state?, occupied, needed, waiting_for_ms
 --          other_batch expected
 -- event    take, when buffer H becomes a batch; deliver, when a batch that was taken before is given to this session first
@@ -84,4 +84,5 @@ return run.finish({
   entries = batches.load(version).entries,
   redelivered = is_taken and not (is_replayed and is_first),
   replayed = is_replayed,
+  lineage = state.lineage,
 })

@@ -59,10 +59,11 @@ function sessions.enter(call)
   sessions.caller_token = call.session or sessions.current_token(call.worker) or ''
   sessions.caller_key = sessions.key_of(call.worker, sessions.caller_token)
   sessions.caller = sessions.load(sessions.caller_key)
-  if not sessions.caller or sessions.caller.predecessor then
+  local caller = sessions.caller
+  if not caller or caller.predecessor or caller.deleted and not caller.ended then
     return { outcome = 'new_session', worker = call.worker, session = call.session }
   end
-  if sessions.caller.ended then
+  if caller.ended then
     return { outcome = 'fenced' }
   end
   sessions.renew_lease()

@@ -78,6 +78,7 @@ enum TakeOutcome {
         entries: usize,
         redelivered: bool,
         replayed: bool,
+        lineage: Lineage,
     },
     NotReady(NoBatch),
     OtherBatch {
@@ -132,35 +133,46 @@ impl Ledger {
     /// Takes the next batch whole, or the one that was taken and whose successor is not published yet, or the next of those that
     /// are to be trained again.
     pub async fn take(&self, run: &RunName, request: TakeRequest) -> Result<Seen<NextBatch>, LedgerError> {
-        let seen = self.call::<TakeOutcome>(&script::TAKE, run, &request).await?;
-        match seen.value {
-            TakeOutcome::NotReady(ref none) => Ok(Seen {
-                seq: seen.seq,
-                value: NextBatch::NotReady(none.clone()),
-            }),
-            TakeOutcome::OtherBatch { expected } => Err(refused(&seen, Refusal::OtherBatch { expected })),
-            TakeOutcome::Taken {
-                version,
-                entries,
-                redelivered,
-                replayed,
-            } => {
-                let batch = self.read_batch(run, version, 0, entries).await?;
-                let batch = Batch {
+        loop {
+            let seen = self.call::<TakeOutcome>(&script::TAKE, run, &request).await?;
+            let (version, entries, redelivered, replayed, lineage) = match seen.value {
+                TakeOutcome::NotReady(none) => {
+                    return Ok(Seen {
+                        seq: seen.seq,
+                        value: NextBatch::NotReady(none),
+                    });
+                }
+                TakeOutcome::OtherBatch { expected } => {
+                    let refusal = Refusal::OtherBatch { expected };
+                    return Err(LedgerError::Refused { seq: seen.seq, refusal });
+                }
+                TakeOutcome::Taken {
+                    version,
+                    entries,
                     redelivered,
                     replayed,
-                    ..batch.value
-                };
-                let taken = TakenBatch {
-                    batch,
-                    buffer_state: BufferState::Ready,
-                    finished: false,
-                };
-                Ok(Seen {
-                    seq: seen.seq,
-                    value: NextBatch::Taken(taken),
-                })
+                    lineage,
+                } => (version, entries, redelivered, replayed, lineage),
+            };
+            let read = self.read_batch(run, version, 0, entries).await;
+            // A rewind meanwhile may have made it another batch, or none. Then the caller is told what it is told now.
+            if self.view_run(run).await?.value.state.lineage != lineage {
+                continue;
             }
+            let batch = Batch {
+                redelivered,
+                replayed,
+                ..read?.value
+            };
+            let taken = TakenBatch {
+                batch,
+                buffer_state: BufferState::Ready,
+                finished: false,
+            };
+            return Ok(Seen {
+                seq: seen.seq,
+                value: NextBatch::Taken(taken),
+            });
         }
     }
 

@@ -13,8 +13,6 @@ use crate::rehearsal::Rehearsal;
 use crate::stage::Play;
 use crate::trainer_log;
 
-/// Whether the auditor can follow what trainer sessions and checkpoints do. Until it can, it is shown and nothing hangs on it.
-const AUDITOR_FOLLOWS_TRAINERS: bool = false;
 /// So many problems are shown of each kind.
 const SHOWN: usize = 10;
 
@@ -31,16 +29,11 @@ pub(crate) fn check(play: &Play, rehearsal: &Rehearsal) {
         ("what may never be answered", unexpected(play)),
         ("the state in the end", of_the_state(play, &history)),
         ("training went on", of_progress(play, &history)),
+        ("the auditor", audited(play)),
     ];
-    let audit = ("the auditor", audited(play));
-    let audited = if AUDITOR_FOLLOWS_TRAINERS { audit.1.len() } else { 0 };
-    let violations = kinds.iter().map(|(_, problems)| problems.len()).sum::<usize>() + audited;
+    let violations = kinds.iter().map(|(_, problems)| problems.len()).sum();
     println!("{}", Figures::of(play, &history, rehearsal, violations));
-    for (kind, problems) in kinds
-        .iter()
-        .chain([&audit])
-        .filter(|(_, problems)| !problems.is_empty())
-    {
+    for (kind, problems) in kinds.iter().filter(|(_, problems)| !problems.is_empty()) {
         println!("\n{kind}: {} problems", problems.len());
         for problem in problems.iter().take(SHOWN) {
             println!("- {problem}");

@@ -353,7 +353,7 @@ impl Actor {
 impl Post {
     async fn begin(redis_url: &str) -> Self {
         Self {
-            server: Some(TestServer::start(redis_url).await),
+            server: Some(serve(redis_url).await),
             starting: None,
         }
     }
@@ -370,6 +370,11 @@ impl Post {
     }
 
     fn start(&mut self, redis_url: String) {
-        self.starting = Some(tokio::spawn(async move { TestServer::start(&redis_url).await }));
+        self.starting = Some(tokio::spawn(async move { serve(&redis_url).await }));
     }
+}
+
+/// A server that trims nothing of the log, however long the test runs: all of it is checked in the end.
+async fn serve(redis_url: &str) -> TestServer {
+    TestServer::start_with(&["--redis", redis_url, "--event-retention", "1000000000"]).await
 }

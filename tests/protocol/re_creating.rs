@@ -127,3 +127,29 @@ async fn who_waits_for_a_version_of_the_old_run_is_told_that_it_is_gone() {
 
     soon(call).await.problem(404, "unknown_run");
 }
+
+#[tokio::test]
+async fn a_process_of_the_old_run_must_name_the_new_lineage_and_a_new_one_need_not() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let config = json!({ "batch_size": 2, "max_staleness": 1 });
+    let run = ledger.run(config.clone()).await;
+    let old = Worker::of(&run, "rollout-1");
+    old.gets(0, "a").await;
+    let tokenless = json!({ "worker": "rollout-2", "version": 0 });
+    run.post("reservations", tokenless.clone()).await.ok();
+    run.delete().await.status(204);
+    run.put("", config).await.status(201);
+
+    let refused = old.reserve(json!({ "version": 0 })).await;
+    refused.problem(409, "version_not_published");
+    assert_eq!(run.tables().await, ". . | . .");
+
+    old.reserve(json!({ "version": 0, "lineage": 1, "prompts": ["b"] }))
+        .await
+        .ok();
+    old.restarted().gets(0, "c").await;
+    // One that sends no token cannot be told from its successor.
+    run.post("reservations", tokenless).await.ok();
+    // And who was fenced before stays so.
+    old.reserve(json!({ "version": 0 })).await.problem(409, "fenced");
+}

@@ -310,7 +310,10 @@ async fn nothing_is_left_of_a_deleted_run_but_its_sequence() {
     let status = other.status(201);
     assert_eq!(json!([status["lineage"], status["policy_version"]]), json!([1, 0]));
     assert_eq!(run.tables().await, ". . .");
-    assert_eq!(run.reserve(0, "c").await.ok()["lineage"], 1);
+    // The old process still has the weights of the deleted run, until it says otherwise.
+    run.reserve(0, "c").await.problem(409, "version_not_published");
+    let named = json!({ "worker": "rollout-0", "session": "session-0", "version": 0, "lineage": 1, "prompts": ["c"] });
+    assert_eq!(run.post("reservations", named).await.ok()["lineage"], 1);
     let first = run.get("events").await.ok()["events"][0].clone();
     assert_eq!(
         only(&first, &["seq", "type"]),
