@@ -11,6 +11,7 @@ mod problem;
 mod routes;
 
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
@@ -27,23 +28,33 @@ pub use guard::Hosts;
 use problem::{Code, Problem};
 pub use routes::openapi_document;
 
-/// What the handlers share.
+/// What the handlers share. Each layer between the router and a handler clones it.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<AppParts>);
+
+pub(crate) struct AppParts {
     ledger: Ledger,
     waiting: Waiting,
     places_to_wait: Arc<Semaphore>,
+}
+
+impl Deref for App {
+    type Target = AppParts;
+
+    fn deref(&self) -> &AppParts {
+        &self.0
+    }
 }
 
 impl App {
     /// The same for a client that has seen the run of its call at `seq`.
     fn for_client(&self, seq: u64) -> Self {
         let ledger = self.ledger.for_client(Some(seq));
-        Self {
+        Self(Arc::new(AppParts {
             waiting: self.waiting.with(ledger.clone()),
             ledger,
-            ..self.clone()
-        }
+            places_to_wait: Arc::clone(&self.places_to_wait),
+        }))
     }
 
     /// A place for a call that waits, or `too_many_waiting`.
@@ -70,11 +81,11 @@ async fn to_the_end<T: Send + 'static>(
 
 /// The whole front: `most_waiting` is how many calls may wait at once.
 pub fn router(ledger: Ledger, waiting: Waiting, hosts: Hosts, most_waiting: usize) -> Router {
-    let app = App {
+    let app = App(Arc::new(AppParts {
         ledger,
         waiting,
         places_to_wait: Arc::new(Semaphore::new(most_waiting)),
-    };
+    }));
     let (router, _) = routes::all().split_for_parts();
     router
         .fallback(|| async { Problem::new(Code::UnknownPath, "nothing is served under this path") })

@@ -106,7 +106,7 @@ impl Ledger {
         let keys = Self::keys(run);
         let mut get = redis::cmd("HGET");
         get.arg(keys.part("batches")).arg(version.0);
-        let packed: Option<Vec<u8>> = self.store.command(&get).await?;
+        let packed: Option<Vec<u8>> = self.parts.store.command(&get).await?;
         let record: BatchRecord = rmp_serde::from_slice(&packed.ok_or_else(pruned)?).map_err(StoreError::from)?;
         let around = Surroundings {
             max_staleness: view.value.config.max_staleness,
@@ -182,7 +182,7 @@ impl Ledger {
         for of_version in oldest..=version.0 {
             get.arg(format!("{version}/{of_version}"));
         }
-        let mut fields: Vec<Option<Vec<u8>>> = self.store.command(&get).await?;
+        let mut fields: Vec<Option<Vec<u8>>> = self.parts.store.command(&get).await?;
         let counts = fields.split_off(1);
         let Some(Some(packed)) = fields.pop() else {
             return Ok(None);
@@ -198,7 +198,7 @@ impl Ledger {
             .collect();
         let mut get = redis::cmd("HGET");
         get.arg(keys.part("versions")).arg(version.0 + 1);
-        let published: Option<Vec<u8>> = self.store.command(&get).await?;
+        let published: Option<Vec<u8>> = self.parts.store.command(&get).await?;
         let published: Option<VersionRecord> = published
             .map(|packed| rmp_serde::from_slice(&packed))
             .transpose()

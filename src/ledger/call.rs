@@ -126,8 +126,8 @@ impl<T> Reply<T> {
 impl Ledger {
     fn via(&self) -> Via<'_> {
         Via {
-            store: &self.store,
-            memory: &self.memory,
+            store: &self.parts.store,
+            memory: &self.parts.memory,
             seen: self.seen,
         }
     }
@@ -139,9 +139,9 @@ impl Ledger {
         run: &RunName,
         args: &impl Serialize,
     ) -> Result<Seen<T>, LedgerError> {
-        let writing = self.store.writing(script).await?;
+        let writing = self.parts.store.writing(script).await?;
         let seen = self.unacknowledged_call(script, run, args).await?;
-        self.store.replicated(writing).await?;
+        self.parts.store.replicated(writing).await?;
         Ok(seen)
     }
 
@@ -152,7 +152,7 @@ impl Ledger {
         run: &RunName,
         args: &impl Serialize,
     ) -> Result<Seen<T>, LedgerError> {
-        self.attention.call(run);
+        self.parts.attention.call(run);
         let keys = Self::keys(run);
         loop {
             let sent = Reply::of(self.via(), script, &keys, args).await?;
@@ -174,18 +174,20 @@ impl Ledger {
         C: Serialize + Clone + Send + Sync + 'static,
         T: DeserializeOwned + Send + 'static,
     {
-        self.attention.call(run);
+        self.parts.attention.call(run);
         let keys = Self::keys(run);
-        let writing = self.store.writing(coalescer.script()).await?;
+        let writing = self.parts.store.writing(coalescer.script()).await?;
         loop {
             let shared = Shared {
                 call: call.clone(),
                 seen: self.seen,
                 entries,
             };
-            let sent = coalescer.send(&self.store, &self.memory, run, shared).await?;
+            let sent = coalescer
+                .send(&self.parts.store, &self.parts.memory, run, shared)
+                .await?;
             if let Some(seen) = self.done(&keys, sent).await? {
-                self.store.replicated(writing).await?;
+                self.parts.store.replicated(writing).await?;
                 return Ok(seen);
             }
         }
@@ -199,7 +201,7 @@ impl Ledger {
         match sent {
             Sent::Done(seen) => return Ok(Some(seen)),
             Sent::NewSession(session) => self.open_session(keys, &session).await?,
-            Sent::OldLayout { found } => migrations::climb(&self.store, keys, &migrations::LADDER, found).await?,
+            Sent::OldLayout { found } => migrations::climb(&self.parts.store, keys, &migrations::LADDER, found).await?,
         }
         Ok(None)
     }

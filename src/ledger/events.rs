@@ -130,7 +130,7 @@ impl Ledger {
         noted.arg(Self::keys(run).part("run")).arg("archiving");
         let refusal = Refusal::EventsPruned {
             first: oldest.seq,
-            archived: self.store.command(&noted).await?,
+            archived: self.parts.store.command(&noted).await?,
         };
         Err(LedgerError::Refused { seq, refusal })
     }
@@ -155,7 +155,7 @@ impl Ledger {
             .arg(last.map_or_else(|| "+".to_owned(), |last| format!("{last}-0")))
             .arg("COUNT")
             .arg(limit);
-        let reply: StreamRangeReply = self.store.read(&range).await?;
+        let reply: StreamRangeReply = self.parts.store.read(&range).await?;
         let mut events = Vec::with_capacity(reply.ids.len());
         for entry in reply.ids {
             let packed: Option<Vec<u8>> = entry.get("event");

@@ -166,7 +166,7 @@ impl Ledger {
                 lineage,
                 items: items.to_vec(),
             };
-            let step = self.shared_call(&self.occupies, run, &call, items.len()).await?;
+            let step = self.shared_call(&self.parts.occupies, run, &call, items.len()).await?;
             seen.seq = step.seq;
             seen.value
                 .extend(step.value.results.into_iter().map(|result| match result {

@@ -35,14 +35,19 @@ use crate::store::{Store, script};
 /// The ledger of all runs in one database. Cheap to clone; any number of them, in any number of processes, behave as one.
 #[derive(Clone)]
 pub struct Ledger {
+    parts: Arc<Parts>,
+    /// The highest sequence number that the client has seen for whom this ledger is used.
+    seen: Option<u64>,
+}
+
+/// What all clones of a ledger share.
+struct Parts {
     store: Arc<Store>,
     wakes: Wakes,
     attention: Arc<sweeping::Attention>,
     reserves: Arc<reserving::Reserves>,
     occupies: Arc<finishing::Occupies>,
     memory: Arc<Memory>,
-    /// The highest sequence number that the client has seen for whom this ledger is used.
-    seen: Option<u64>,
 }
 
 /// An answer about a run, with the run's sequence number after (or at) the call.
@@ -69,13 +74,16 @@ impl Ledger {
     /// Must be called within a Tokio runtime: a task listens for what wakes waiting calls.
     pub fn new(store: Store) -> Self {
         let store = Arc::new(store);
-        Self {
+        let parts = Parts {
             wakes: Wakes::listen(Arc::clone(&store)),
             store,
             attention: Arc::default(),
             reserves: Arc::new(Coalescer::new(&script::RESERVE)),
             occupies: Arc::new(Coalescer::new(&script::OCCUPY)),
             memory: Arc::default(),
+        };
+        Self {
+            parts: Arc::new(parts),
             seen: None,
         }
     }
@@ -92,11 +100,11 @@ impl Ledger {
 
     /// Whether the database answers.
     pub async fn ping(&self) -> Result<(), LedgerError> {
-        Ok(self.store.ping().await?)
+        Ok(self.parts.store.ping().await?)
     }
 
     /// What wakes calls that wait.
     pub fn wakes(&self) -> &Wakes {
-        &self.wakes
+        &self.parts.wakes
     }
 }

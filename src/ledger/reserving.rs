@@ -171,7 +171,7 @@ impl Ledger {
                 step,
             }),
         };
-        let seen = self.shared_call(&self.reserves, run, &call, ids.len()).await?;
+        let seen = self.shared_call(&self.parts.reserves, run, &call, ids.len()).await?;
         let refusal = match seen.value {
             ReserveOutcome::Granted(answer) => {
                 return Ok(Seen {

@@ -143,7 +143,7 @@ impl Trimmer {
             }
             let now = Instant::now();
             self.paused.retain(|_, until| *until > now);
-            for run in self.ledger.attention.with_long_logs(self.retention.keep + CHUNK) {
+            for run in self.ledger.parts.attention.with_long_logs(self.retention.keep + CHUNK) {
                 if *self.stop.borrow() {
                     return;
                 }
@@ -156,7 +156,7 @@ impl Trimmer {
 
     /// Notes in each run that its events are archived before they go, so that a server that does not archive leaves them.
     async fn note_new_runs(&mut self) {
-        let runs = self.ledger.attention.runs();
+        let runs = self.ledger.parts.attention.runs();
         self.noted.retain(|run| runs.contains(run));
         for run in runs {
             if self.noted.contains(&run) || *self.stop.borrow() {
@@ -212,7 +212,7 @@ impl Trimmer {
                 }
             }
             let trimmed = self.ledger.trim(run, &self.args(Some(through))).await?;
-            self.ledger.attention.log_has(run, trimmed.length);
+            self.ledger.parts.attention.log_has(run, trimmed.length);
             if trimmed.archived && !archives {
                 if !self.said_that_others_archive {
                     self.said_that_others_archive = true;

@@ -175,7 +175,7 @@ impl Ledger {
             .await?;
         let mut strike = redis::cmd("ZREM");
         strike.arg(RUNS).arg(run.as_str());
-        self.store.command::<u64>(&strike).await?;
+        self.parts.store.command::<u64>(&strike).await?;
         // Somebody may have created it again, and enlisted it, between the two.
         if self.run(run).await.is_ok() {
             self.enlist(run).await?;
@@ -216,7 +216,7 @@ impl Ledger {
             .arg("LIMIT")
             .arg(0)
             .arg(limit);
-        let names: Vec<String> = self.store.command(&range).await?;
+        let names: Vec<String> = self.parts.store.command(&range).await?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
@@ -224,7 +224,7 @@ impl Ledger {
     async fn enlist(&self, run: &RunName) -> Result<(), LedgerError> {
         let mut add = redis::cmd("ZADD");
         add.arg(RUNS).arg(0).arg(run.as_str());
-        self.store.command::<u64>(&add).await?;
+        self.parts.store.command::<u64>(&add).await?;
         Ok(())
     }
 

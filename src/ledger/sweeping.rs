@@ -167,8 +167,8 @@ impl Attention {
 impl Ledger {
     /// Keeps the caller's lease from running out until the attendance is dropped.
     pub fn attend(&self, run: &RunName, caller: &Caller, lease_ms: u64) -> Attendance {
-        self.attention.call(run);
-        if let Some(watched) = self.attention.lock().get_mut(run) {
+        self.parts.attention.call(run);
+        if let Some(watched) = self.parts.attention.lock().get_mut(run) {
             let now = Instant::now();
             let attending = watched.waiting.entry(caller.clone()).or_insert(Attending {
                 calls: 0,
@@ -179,7 +179,7 @@ impl Ledger {
             attending.renewed = now;
         }
         Attendance {
-            attention: Arc::clone(&self.attention),
+            attention: Arc::clone(&self.parts.attention),
             run: run.clone(),
             caller: caller.clone(),
         }
@@ -208,9 +208,9 @@ impl Ledger {
                     Err(error) => tracing::debug!(%error, "the list of runs could not be read"),
                 }
             }
-            for run in self.attention.due() {
+            for run in self.parts.attention.due() {
                 let pause = self.sweep_run(&run).await;
-                self.attention.again_in(&run, pause);
+                self.parts.attention.again_in(&run, pause);
             }
         }
     }
@@ -221,7 +221,8 @@ impl Ledger {
             let names = self.run_names(after.as_ref().map(RunName::as_str), PAGE).await?;
             for run in &names {
                 let due = Instant::now();
-                self.attention
+                self.parts
+                    .attention
                     .lock()
                     .entry(run.clone())
                     .or_insert_with(|| Watched::from(due));
@@ -236,10 +237,10 @@ impl Ledger {
     /// Does what is due in a run and returns when to look again.
     async fn sweep_run(&self, run: &RunName) -> Duration {
         for _ in 0..STEPS_IN_A_ROW {
-            let waiting = self.attention.renewals(run);
+            let waiting = self.parts.attention.renewals(run);
             match self.sweep(run, &waiting).await {
                 Ok(swept) => {
-                    self.attention.log_has(run, swept.events);
+                    self.parts.attention.log_has(run, swept.events);
                     if !swept.more && waiting.len() < RENEWALS {
                         return if swept.leases > 0 { TICK } else { IDLE_TICK };
                     }
@@ -248,7 +249,7 @@ impl Ledger {
                     refusal: Refusal::UnknownRun,
                     ..
                 }) => {
-                    self.attention.forget(run);
+                    self.parts.attention.forget(run);
                     return IDLE_TICK;
                 }
                 Err(error) => {

@@ -149,7 +149,7 @@ impl Ledger {
     ) -> Result<Vec<TrajectoryId>, LedgerError> {
         let mut get = redis::cmd("HMGET");
         get.arg(Self::keys(run).part("occupied")).arg(slots);
-        let ids: Vec<Option<String>> = self.store.read(&get).await?;
+        let ids: Vec<Option<String>> = self.parts.store.read(&get).await?;
         let parsed: Result<Vec<_>, _> = ids.into_iter().flatten().map(|id| id.parse()).collect();
         Ok(parsed.map_err(|error: uuid::Error| StoreError::Broken(error.to_string()))?)
     }
@@ -168,7 +168,7 @@ impl Ledger {
         for id in &ids {
             get.arg(id.to_string());
         }
-        let packed: Vec<Option<Vec<u8>>> = self.store.read(&get).await?;
+        let packed: Vec<Option<Vec<u8>>> = self.parts.store.read(&get).await?;
         let mut records = Vec::with_capacity(ids.len());
         for (id, packed) in ids.into_iter().zip(packed) {
             let record = packed

@@ -124,7 +124,7 @@ async fn stream_events(
     let place = place.map_err(|_| Problem::new(Code::TooManyWaiting, "as many calls wait as this server lets wait"))?;
     let (subscription, stop) = app.waiting.subscribe_events(&run).await;
     let mut reader = Reader {
-        ledger: app.ledger,
+        ledger: app.ledger.clone(),
         run,
         after,
         trajectory,
