@@ -15,6 +15,7 @@ mod idle;
 mod keys;
 mod layouts;
 mod lines;
+mod memory;
 mod noscript;
 mod outages;
 mod raw;
