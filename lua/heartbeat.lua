@@ -4,7 +4,8 @@
 -- discarded as `abandoned`; the list is held against the reservations from `holding_after` on, a page at a time.
 --
 -- args     worker, session?, version?, lineage?, acknowledged?, holding?, holding_after?
--- body     ledger_behind (a lineage that there is not), or cancelled: [{ id, reason }], known_version?, holding_next? (go on there), and what with_run adds
+-- body     ledger_behind (a lineage that there is not), or cancelled: [{ id, reason }],
+--          known_version?, holding_next? (go on there), and what with_run adds
 -- event    heartbeat, if the version is new, an acknowledgement met a cancellation, or something was abandoned
 --
 -- Safe to send twice: the second finds nothing left to do.

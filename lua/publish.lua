@@ -1,7 +1,7 @@
 #!lua
--- Publish: the version after trainer_version, once its batch was delivered whole to this trainer session. At V that is V + 1:
--- one buffer opens. During a replay only trainer_version goes on. A version that the trainer is past already stays, and gets the
--- reference to its weights if it has none yet.
+-- Publish: the version after trainer_version, once its batch was delivered whole to this trainer session. At V that is V +
+-- 1: one buffer opens. During a replay only trainer_version goes on. A version that the trainer is past already stays, and
+-- gets the reference to its weights if it has none yet.
 --
 -- args     seen?, epoch?, version, weights?
 -- body     published   policy_version, trainer_version, lineage

@@ -1,6 +1,6 @@
 #!lua
--- Take: the trainer is given the batch of trainer_version. At V that is buffer H, which becomes batch H if it is ready, or the
--- batch that was taken and whose successor is not published yet; below V, during a replay, a batch that is kept. Taken
+-- Take: the trainer is given the batch of trainer_version. At V that is buffer H, which becomes batch H if it is ready, or
+-- the batch that was taken and whose successor is not published yet; below V, during a replay, a batch that is kept. Taken
 -- entries stay where they are: that they are taken follows from their buffer.
 --
 -- args     seen?, epoch?, version? (the batch that the caller means)

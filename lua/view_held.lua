@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- Shows the reservations of a worker's current session, or of all, in the order of worker, session and id, a page at a time.
+-- Shows the reservations of a worker's current session, or of all, in the order of worker, session and id, a page at a
+-- time.
 --
 -- args     worker?, after? (an id), limit (1 to 100)
 -- body     entries: [{ id, entry, place }], next?

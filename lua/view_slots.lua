@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- Shows who sits in which slot of the open buffers, at one moment. Its cost grows with the entries in them: it is for looking.
+-- Shows who sits in which slot of the open buffers, at one moment. Its cost grows with the entries in them: it is for
+-- looking.
 --
 -- args     (none)
 -- body     config, state, occupied: [[id …] for each open buffer, in slot order], reserved: [{ id, version, buffer, slot }]

@@ -1,6 +1,6 @@
--- The batches that are kept (protocol.md, The trainer): those from state.oldest_kept to next_buffer, but for the gaps. A gap,
--- { first, past }, are numbers that a forced resume jumped over, and that never were batches. What is below oldest_kept is let
--- go of, and forgotten by the sweeper from state.pruned on, in steps.
+-- The batches that are kept (protocol.md, The trainer): those from state.oldest_kept to next_buffer, but for the gaps. A
+-- gap, { first, past }, are numbers that a forced resume jumped over, and that never were batches. What is below
+-- oldest_kept is let go of, and forgotten by the sweeper from state.pruned on, in steps.
 
 -- Calls `visit` with each number from `first` up to, and without, `past`, but for the gaps.
 function batches.each(first, past, visit)

@@ -1,5 +1,5 @@
--- How an entry leaves the tables without being trained. The tables, its record, the indexes by session and the totals change
--- together, and each change is an effect.
+-- How an entry leaves the tables without being trained. The tables, its record, the indexes by session and the totals
+-- change together, and each change is an effect.
 entries.HOUR_MS = 3600000
 entries.CLIENT_REASONS = 32
 entries.LEDGER_REASONS = {
@@ -119,8 +119,8 @@ function sessions.held_by(key, most)
   return ids
 end
 
--- Discards the reservations one at a time, the one that is front-most then, each settled before the next. Returns those that
--- were discarded for this reason: one may become surplus before its turn.
+-- Discards the reservations one at a time, the one that is front-most then, each settled before the next. Returns those
+-- that were discarded for this reason: one may become surplus before its turn.
 function sessions.discard_all(ids, reason)
   local positions = {}
   for _, id in ipairs(ids) do

@@ -1,5 +1,5 @@
--- Re-place (protocol.md, The trainer): the tables are laid out anew from buffer `first` on. The one part of a script that may
--- touch everything.
+-- Re-place (protocol.md, The trainer): the tables are laid out anew from buffer `first` on. The one part of a script that
+-- may touch everything.
 tables.anew = {} -- what is placed anew: { id, entry, from, finished }, in the order in which it is
 
 local function add(id, entry, from, is_finished)
@@ -68,8 +68,8 @@ local function latest_position(each, finished)
   end
 end
 
--- Places what was taken out in the window that is open now, without what `reason_of` has a reason to discard. Its effects are
--- what was discarded, in that order, and then where everything is, front-most first, as if all had happened at once.
+-- Places what was taken out in the window that is open now, without what `reason_of` has a reason to discard. Its effects
+-- are what was discarded, in that order, and then where everything is, front-most first, as if all had happened at once.
 function tables.lay_out(reason_of)
   local origins, placed, finished = {}, {}, {}
   for _, each in ipairs(tables.anew) do

@@ -55,8 +55,8 @@ function run.stop(outcome, fields)
   return run.reply({ stop = fields })
 end
 
--- Redis keeps what a script wrote before it failed. So every key that the script may write, but for the run's own, is looked at
--- before the first write, with a command that fails if it is of another type; afterwards nothing can fail.
+-- Redis keeps what a script wrote before it failed. So every key that the script may write, but for the run's own, is
+-- looked at before the first write, with a command that fails if it is of another type; afterwards nothing can fail.
 function run.look_at(hashes, sorted_sets)
   for _, name in ipairs(hashes) do
     redis.call('HLEN', keys[name])
@@ -106,8 +106,8 @@ function run.open(look)
   end
 end
 
--- Whether the event that a server acknowledged is in another history than this one. One that was trimmed cannot tell. What a
--- Resume settled is no news: all that was lost before it is above by number, and abandoned.
+-- Whether the event that a server acknowledged is in another history than this one. One that was trimmed cannot tell. What
+-- a Resume settled is no news: all that was lost before it is above by number, and abandoned.
 function run.is_fork(acked)
   if acked.seq <= (run.state.settled or 0) then
     run.compared = true
@@ -121,8 +121,8 @@ function run.is_fork(acked)
 end
 
 -- Whether the database lost writes (Sequence): it is below what this server acknowledged, which the server sends with each
--- call, or has another event in its place, which is asked once after each new connection. It stands in the state from then on, so that
--- no server goes on with the run, until a Resume raises seq, epoch and lineage above all that was seen.
+-- call, or has another event in its place, which is asked once after each new connection. It stands in the state from then
+-- on, so that no server goes on with the run, until a Resume raises seq, epoch and lineage above all that was seen.
 function run.is_behind()
   local acked, state = args.acked, run.state
   if acked and (state.seq < acked.seq or acked.mark and run.is_fork(acked)) then

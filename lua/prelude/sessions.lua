@@ -49,8 +49,8 @@ function sessions.renew_lease()
   redis.call('ZADD', keys.leases, run.state.clock, sessions.caller_key)
 end
 
--- Finds the session that makes a call, and renews its lease. Returns the outcome that ends the call, or nil: a session that is
--- new, or whose predecessor still holds something, is opened by a script of its own first.
+-- Finds the session that makes a call, and renews its lease. Returns the outcome that ends the call, or nil: a session that
+-- is new, or whose predecessor still holds something, is opened by a script of its own first.
 function sessions.enter(call)
   sessions.caller, sessions.caller_key, sessions.caller_token = nil, nil, nil
   if not call.worker then
@@ -84,8 +84,9 @@ function sessions.begin()
   return ended and run.reply({ stop = ended })
 end
 
--- How a script runs that does the calls of many clients, one after another, each as if it were alone: `act` returns the body of
--- the answer to one, or nil and what stopped it. That spares all but the first the way into the script and out of it.
+-- How a script runs that does the calls of many clients, one after another, each as if it were alone: `act` returns the
+-- body of the answer to one, or nil and what stopped it. That spares all but the first the way into the script and out of
+-- it.
 function sessions.run_calls(look, act)
   local stopped = run.open(look)
   if stopped then

@@ -1,5 +1,5 @@
--- The trainer's session (protocol.md, The trainer). In state.trainer stand name, session (its token), epoch, and answer, of the
--- session that is open; delivered, the batch that it was last given whole; and the times of its calls.
+-- The trainer's session (protocol.md, The trainer). In state.trainer stand name, session (its token), epoch, and answer, of
+-- the session that is open; delivered, the batch that it was last given whole; and the times of its calls.
 --
 -- Returns a reply if the call is of an older epoch, or of one that the database lost.
 function trainer.refuse()

@@ -1,8 +1,8 @@
--- Which weights a worker may speak of (protocol.md, Terms and Re-place): they are named by version and lineage, and abandoned
--- when a later rewind or forced resume went to below their version.
+-- Which weights a worker may speak of (protocol.md, Terms and Re-place): they are named by version and lineage, and
+-- abandoned when a later rewind or forced resume went to below their version.
 --
--- state.rewinds holds those points, { lineage, to }: the lineage that began, and the version that it went to, both rising. A
--- point that went further back than one before it says all that the other did.
+-- state.rewinds holds those points, { lineage, to }: the lineage that began, and the version that it went to, both rising.
+-- A point that went further back than one before it says all that the other did.
 weights.MOST_REWINDS = 64
 
 function weights.abandon(to)
