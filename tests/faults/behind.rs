@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::auditing::audit;
 use crate::support::{
     DataCopy, LocalRedis, Proxy, Response, Run, TestServer, Traffic, Trainer, draw, eventually, resume, wait_for,
 };
@@ -185,6 +186,7 @@ async fn restored_from_a_copy_three_versions_old_nothing_goes_on_until_the_train
     all_goes_on(&run_elsewhere, &trainer, 7).await;
     let kept = run.get("").await.ok();
     assert_eq!(json!([kept["policy_version"], kept["kept_batches"]]), json!([9, 0]));
+    audit(&run).await;
 }
 
 /// A client remembers what it was answered, also when no server does.
@@ -202,6 +204,7 @@ async fn what_no_server_remembers_a_client_does() {
     let trainer = Trainer::open(&run, "fourth", json!({ "resume_from": 5, "force": true })).await;
     assert_eq!(trainer.opened["policy_version"], 5);
     assert!(run.get("").await.seq() > seen);
+    audit(&run).await;
 }
 
 /// The trainer's own checkpoint is older than what was lost: it need not insist.
@@ -229,6 +232,7 @@ async fn a_trainer_whose_checkpoint_the_database_knows_ends_it_without_force() {
             .problem(409, "version_not_published");
     }
     reserve(&run, 3, 2, "q").await.ok();
+    audit(&run).await;
 }
 
 #[tokio::test]
@@ -254,6 +258,7 @@ async fn the_same_goes_for_a_rewind_and_for_a_replay() {
             "the lineage rises once: {mode}"
         );
         reserve(&run, policy_version, 2, "q").await.ok();
+        audit(&run).await;
     }
 }
 
@@ -275,6 +280,7 @@ async fn a_run_that_is_behind_can_be_deleted_and_its_name_goes_on_above_all_that
     trainer.take().await.problem(409, "fenced");
     reserve(&run, 0, 1, "q").await.problem(409, "version_not_published");
     reserve(&run, 0, 2, "q").await.ok();
+    audit(&run).await;
 }
 
 /// The numbers are higher than those that were acknowledged, and it is another history all the same.
@@ -317,4 +323,5 @@ async fn a_history_that_has_overtaken_the_lost_one_is_recognised_by_its_marks() 
         .await;
     }
     assert_eq!(draw(&run.get("buffers?slots=true").await.ok()), "q | q");
+    audit(&run).await;
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use crate::auditing::audit;
 use crate::clients::{assert_unavailable, ids, insist};
 use crate::lines::Lines;
 use crate::support::{LocalRedis, Run, TestServer, Traffic, delivery, eventually, wait_for};
@@ -90,6 +91,7 @@ async fn every_call_of_a_trainer_may_be_repeated_through_another_server_after_it
         ]),
         json!([ROUNDS, ROUNDS, ROUNDS])
     );
+    audit(&lines.truth).await;
 }
 
 /// A rewind that was done, and whose answer was lost, is not done again to what was trained since.
@@ -125,6 +127,7 @@ async fn so_may_a_rewind() {
         assert_eq!(lines.truth.tables().await, ". | .");
     }
     assert!(done, "an answer was cut off after the work was done");
+    audit(&lines.truth).await;
 }
 
 /// What a trainer knows to be trained: batch by batch, the ids.
@@ -241,4 +244,5 @@ async fn a_redis_that_is_killed_under_a_trainer_again_and_again_loses_no_batch_a
         let batch = run.get(&format!("batches/{version}")).await.ok();
         assert_eq!(ids(&batch["trajectories"]), diary[&version]);
     }
+    audit(&run).await;
 }

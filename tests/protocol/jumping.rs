@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cast::{Worker, each, finish, only, train_batches, trajectory};
+use crate::journal::{is_lawful, is_sound};
 use crate::support::{Ledger, Run, Trainer, resume};
 
 /// `B = 1`, `η = 3`, version 2: Y is of version 2, z of version 0, x of version 1.
@@ -36,6 +37,7 @@ async fn a_checkpoint_that_the_database_does_not_know_is_refused_and_changes_not
 
     assert_eq!(run.get("").await.ok(), before.ok());
     assert_eq!(run.tables().await, "Y | z | x | .");
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -63,6 +65,25 @@ async fn forced_the_run_goes_on_from_the_checkpoint_with_what_is_not_too_stale()
     assert_eq!(trainer.is_given().await, "4: x");
     trainer.publish(5).await.ok();
     assert_eq!(trainer.is_given().await, "5: y");
+    is_sound(&run).await;
+}
+
+/// Both could have been in buffer 3, the last that is left for them; the finished one goes first.
+#[tokio::test]
+async fn entries_that_find_no_place_in_the_later_window_are_discarded_as_too_stale() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
+    train_batches(&run, &Trainer::first(&run).await, 0..2).await;
+    let worker = Worker::of(&run, "rollout-1");
+    let held = worker.gets(2, "x").await;
+    finish(&run, 2, "y").await;
+    assert_eq!(run.tables().await, "Y | x");
+
+    Trainer::open(&run, "second", json!({ "resume_from": 3, "force": true })).await;
+
+    assert_eq!(run.tables().await, "Y | .");
+    assert_eq!(worker.is_told().await, json!([[held, "too_stale"]]));
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -94,6 +115,7 @@ async fn the_numbers_that_were_jumped_over_never_were_batches() {
     run.get("batches/1").await.problem(410, "batch_pruned");
     let again = Trainer::from(&run, "third", 4).await;
     assert_eq!(again.is_given().await, "4: x, replayed");
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -118,6 +140,7 @@ async fn a_rewind_into_the_gap_or_before_it_must_be_forced_and_forgets_it() {
     assert_eq!(run.tables().await, "A1 | . | . | x");
     assert_eq!(kept(&run).await, json!([0]));
     assert_eq!(fourth.is_given().await, "1: a1");
+    is_sound(&run).await;
 }
 
 /// It may have been the ledger's version 3 once; the one that is published now is another one.
@@ -136,4 +159,5 @@ async fn the_weights_of_the_versions_above_are_abandoned() {
         .problem(409, "version_not_published");
     worker.reserve(of(4, 1)).await.ok();
     worker.reserve(of(2, 0)).await.ok();
+    is_lawful(&run).await;
 }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::cast::{Worker, finish, only, soon, train_batches, until_somebody_waits};
+use crate::journal::{is_lawful, is_sound};
 use crate::support::{Ledger, Run, Trainer, resume};
 
 /// A run that had two trainers and a rewind, and was deleted and created again.
@@ -42,6 +43,7 @@ async fn its_sequence_epoch_and_lineage_go_on() {
         trainer.opened,
         json!({ "epoch": 3, "trainer_version": 0, "policy_version": 0, "lineage": 2, "weights": null })
     );
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -62,6 +64,7 @@ async fn its_old_trainer_is_fenced_before_and_after_a_new_one_opened() {
     is_fenced().await;
     Trainer::open(&run, "new", json!({})).await;
     is_fenced().await;
+    is_sound(&run).await;
 }
 
 /// A new process may take its place; the checkpoint of the old run is of another history.
@@ -73,6 +76,7 @@ async fn its_old_checkpoint_is_not_known() {
     let refused = resume(&run, "new", json!({ "resume_from": 1 })).await;
 
     refused.problem(409, "ledger_behind");
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -96,6 +100,7 @@ async fn the_weights_of_its_old_workers_are_refused_until_they_name_the_new_line
 
     old.reserve(of(0, 2)).await.ok();
     old.reserve(json!({})).await.ok();
+    is_lawful(&run).await;
 }
 
 #[tokio::test]
@@ -109,6 +114,7 @@ async fn what_its_old_workers_hold_is_unknown() {
     run.put("", config).await.status(201);
 
     worker.occupy(&id, json!({})).await.problem(404, "unknown_trajectory");
+    is_sound(&run).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cast::{each, finish, only, train_batches};
+use crate::journal::is_sound;
 use crate::support::{Ledger, Response, Run, Trainer, resume};
 
 /// `[policy_version, trainer_version, next_buffer]`
@@ -63,6 +64,7 @@ async fn a_replay_of_five_batches_that_is_killed_twice_gives_each_of_them_as_it_
     assert_eq!(last.is_given().await, "nothing");
     assert_eq!(batches().await, as_they_were);
     assert_eq!(run.get("").await.ok()["totals"]["trained"], 10);
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -79,6 +81,7 @@ async fn a_batch_that_is_replayed_is_redelivered_when_it_is_asked_for_again() {
     // To the next session it is new.
     let next = Trainer::from(&run, "third", 0).await;
     assert_eq!(next.is_given().await, "0: a0, replayed");
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -108,6 +111,7 @@ async fn rollout_goes_on_with_the_newest_weights_while_the_trainer_catches_up() 
     assert_eq!(trainer.is_given().await, "2: x");
     trainer.publish(3).await.ok();
     assert_eq!(versions(&run).await, json!([3, 3, 3]));
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -129,6 +133,7 @@ async fn in_a_replay_too_a_version_is_published_only_when_its_batch_was_delivere
     assert_eq!(trainer.publish(1).await.seq(), seq);
 
     assert_eq!(versions(&run).await, json!([3, 1, 3]));
+    is_sound(&run).await;
 }
 
 /// Workers may hold them already: another file under the same version would be another policy.
@@ -146,6 +151,7 @@ async fn the_references_of_weights_that_are_trained_again_stay() {
     run.post("versions", again).await.ok();
 
     assert_eq!(run.get("versions/latest").await.ok()["weights"], "file:///step-1");
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -176,4 +182,5 @@ async fn a_batch_that_is_to_be_trained_again_stays_however_few_are_to_be_kept() 
     trainer.publish(3).await.ok();
     assert_eq!(kept().await, json!([3]));
     assert_eq!(trainer.is_given().await, "3: a3, replayed");
+    is_sound(&run).await;
 }

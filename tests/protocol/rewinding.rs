@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cast::{Worker, each, finish, only, train_batches, trajectory, until_expired};
+use crate::journal::is_sound;
 use crate::support::{Ledger, Run, Trainer, resume};
 
 const STATUS: [&str; 7] = [
@@ -47,6 +48,7 @@ async fn the_example_of_the_protocol() {
     assert_eq!(trainer.is_given().await, "2: d");
     trainer.publish(3).await.ok();
     assert_eq!(trainer.is_given().await, "3: c");
+    is_sound(&run).await;
 }
 
 /// Two batches of two; one of them is trained, the other is taken. Of the entries of version 2 g is finished and h is not.
@@ -98,6 +100,7 @@ async fn what_the_abandoned_weights_generated_is_discarded_wherever_it_is() {
     run.get("batches/1").await.problem(404, "unknown_batch");
     run.get("batches/0").await.ok();
     assert_eq!(trainer.is_given().await, "1: a1 b1");
+    is_sound(&run).await;
 }
 
 /// The worker was only slow; but its work is of weights that are no more.
@@ -121,6 +124,7 @@ async fn an_entry_of_abandoned_weights_that_was_discarded_before_cannot_return_l
     assert_eq!(late.problem(409, "trajectory_discarded")["reason"], "lease_expired");
     assert_eq!(old.occupy(&good, json!({})).await.ok()["late"], true);
     assert_eq!(run.tables().await, "A1 | OLD | .");
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -144,6 +148,7 @@ async fn a_delayed_duplicate_of_a_rewind_changes_nothing() {
     resume(&run, "second", rewind).await.problem(409, "fenced");
     assert_eq!(run.tables().await, tables);
     assert_eq!(next.opened["lineage"], 1);
+    is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -185,6 +190,7 @@ async fn a_rewind_may_be_interrupted_and_repeated_at_any_point() {
         totals,
         json!({ "reserved": 4, "occupied": 3, "trained": 2, "discarded": { "rewound": 1 }, "late": 0 })
     );
+    is_sound(&run).await;
 }
 
 /// A replay in the middle of which the trainer decides otherwise.
@@ -205,6 +211,7 @@ async fn a_replay_may_end_in_a_rewind() {
         run.get("").await.ok()["totals"],
         json!({ "reserved": 4, "occupied": 4, "trained": 3, "discarded": { "rewound": 1 }, "late": 0 })
     );
+    is_sound(&run).await;
 }
 
 /// Without them the trainer cannot have the entries again; it may go on without.
@@ -249,10 +256,11 @@ async fn a_rewind_past_batches_that_are_gone_must_be_forced() {
     assert_eq!(forced.is_given().await, "1: d");
     forced.publish(2).await.ok();
     run.get("batches/1").await.ok();
+    is_sound(&run).await;
 }
 
 #[tokio::test]
-async fn entries_that_find_no_place_in_the_smaller_window_are_discarded_as_too_stale() {
+async fn what_is_not_of_abandoned_weights_fits_into_the_smaller_window() {
     let Some(ledger) = Ledger::start().await else { return };
     let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
     let trainer = Trainer::first(&run).await;
@@ -269,6 +277,45 @@ async fn entries_that_find_no_place_in_the_smaller_window_are_discarded_as_too_s
     // c is of version 1, which is abandoned: nothing is left but what version 0 generated.
     assert_eq!(run.tables().await, "A | B");
     assert_eq!(worker.is_told().await, json!([[held, "rewound"]]));
+    is_sound(&run).await;
+}
+
+/// Before the rewind z sat in the spare slot of buffer 2, which f had left to it. Laid out anew, f comes from the rear: the slot
+/// that it leaves is past z's deadline, and no other one is asked for, although the spare slot is empty.
+#[tokio::test]
+async fn with_spare_slots_a_reservation_that_the_finished_ones_displace_is_surplus() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let config = json!({ "batch_size": 2, "slots_per_buffer": 3, "max_staleness": 3 });
+    let run = ledger.run(config).await;
+    let trainer = Trainer::first(&run).await;
+    for (version, prompts) in [(0, "a b"), (1, "c d")] {
+        finish(&run, 0, prompts).await;
+        trainer.trains(version).await;
+    }
+    let old = Worker::of(&run, "old");
+    run.reserve(0, "x y").await.ok();
+    let z = old.gets(0, "z").await;
+    for (version, prompts) in [(2, "k l m"), (1, "g h"), (2, "n"), (1, "f"), (0, "r q")] {
+        run.reserve(version, prompts).await.ok();
+    }
+    assert_eq!(run.tables().await, "q r f | z y x | n h g | m l k");
+    for prompt in ["q", "r", "g", "h", "f"] {
+        run.occupy(prompt).await.ok();
+    }
+    assert_eq!(run.tables().await, "Q R z | G y x | H F n | m l k");
+
+    let trainer = Trainer::rewinding(&run, "second", 1).await;
+
+    assert_eq!(run.tables().await, "C D . | Q R . | F y x | G H .");
+    assert_eq!(old.is_told().await, json!([[z, "surplus"]]));
+    assert_eq!(
+        run.get("").await.ok()["totals"],
+        json!({ "reserved": 16, "occupied": 9, "trained": 2, "discarded": { "rewound": 4, "surplus": 1 }, "late": 0 })
+    );
+    let late = old.occupy(&z, json!({})).await;
+    assert_eq!(late.problem(409, "trajectory_discarded")["reason"], "surplus");
+    assert_eq!(trainer.is_given().await, "1: c d");
+    is_sound(&run).await;
 }
 
 /// Where everything is, front-most first, as if it had all happened at once.
@@ -317,4 +364,5 @@ async fn the_log_tells_what_became_of_every_entry_in_one_event() {
                     replaced(&trained[1], place(1, 1)),
                 ] })
     );
+    is_sound(&run).await;
 }

@@ -5,8 +5,10 @@
 mod support;
 
 mod logs;
+mod planting;
 
 mod archives;
 mod faults;
 mod reading;
 mod retention;
+mod trainer_faults;

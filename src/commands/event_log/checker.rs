@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::{Serialize, Serializer};
 
 use super::{Invariant, LogError};
-use crate::protocol::audit::Auditor;
+use crate::protocol::audit::{Auditor, Resumes};
 use crate::protocol::{Event, EventType};
 
 /// How many events before a finding are shown with it.
@@ -37,12 +37,12 @@ pub(in crate::commands) struct Checked {
     pub(in crate::commands) staleness: BTreeMap<u64, u64>,
     /// Versions published.
     pub(in crate::commands) published: u64,
-    /// Batches that were delivered again, not to be replayed.
+    /// Times that the batch in training was delivered to another trainer session.
     pub(in crate::commands) redelivered: u64,
-    /// Batches that were delivered to be replayed.
+    /// Times that a batch was delivered to be trained again in a replay.
     pub(in crate::commands) replayed: u64,
-    /// Trainer sessions.
-    pub(in crate::commands) trainer_sessions: u64,
+    /// Trainer sessions, by how they went on.
+    pub(in crate::commands) trainer_sessions: Resumes,
     /// How often each invariant was violated.
     pub(in crate::commands) invariants: BTreeMap<Invariant, u64>,
     /// The event behind which nothing can be followed.
@@ -156,7 +156,7 @@ impl Current {
                 published: 0,
                 redelivered: 0,
                 replayed: 0,
-                trainer_sessions: 0,
+                trainer_sessions: Resumes::default(),
                 invariants: Invariant::ALL.map(|invariant| (invariant, 0)).into(),
                 followed_to: None,
                 violations: Vec::new(),
@@ -208,13 +208,7 @@ impl Current {
         let checked = &mut self.checked;
         checked.events += 1;
         checked.last_seq = event.seq;
-        match event.event_type {
-            EventType::Publish => checked.published += 1,
-            EventType::Deliver if event.replayed => checked.replayed += 1,
-            EventType::Deliver => checked.redelivered += 1,
-            EventType::TrainerOpened => checked.trainer_sessions += 1,
-            _ => {}
-        }
+        checked.published += u64::from(event.event_type == EventType::Publish);
     }
 
     fn end(self) -> Checked {
@@ -226,7 +220,10 @@ impl Current {
         checked.occupied = report.occupied;
         checked.late = report.late;
         checked.discarded.clone_from(&report.discarded);
-        checked.batches = report.batches.len() as u64;
+        checked.batches = report.takes;
+        checked.redelivered = report.redelivered;
+        checked.replayed = report.replayed;
+        checked.trainer_sessions = report.resumes;
         for (staleness, entries) in report.batches.iter().flat_map(|batch| &batch.staleness) {
             *checked.staleness.entry(*staleness).or_insert(0) += entries;
         }

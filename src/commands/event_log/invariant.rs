@@ -55,10 +55,12 @@ impl Invariant {
     pub(super) fn broken_by(fault: &Fault) -> Self {
         match fault {
             Fault::Invariant(violation) => Self::violated(violation),
+            Fault::CannotGoOn(Misfit::NoSuchPlace { .. }) => Self::APlaceForEveryone,
             Fault::InTwoBatches { .. } | Fault::CannotGoOn(Misfit::NotInTables { .. }) => Self::Once,
             Fault::Incomplete { .. } => Self::BatchesComplete,
             Fault::OutOfTurn { .. }
             | Fault::Publish { .. }
+            | Fault::Checkpoint { .. }
             | Fault::Session(_)
             | Fault::Resume { .. }
             | Fault::Resumed { .. }
@@ -81,11 +83,9 @@ impl Invariant {
             | Fault::Occupy { .. }
             | Fault::Late { .. }
             | Fault::Discard { .. }
-            | Fault::Checkpoint { .. }
             | Fault::CheckpointRepeated { .. }
             | Fault::Prune { .. }
-            | Fault::PrunedElsewhere { .. }
-            | Fault::CannotGoOn(Misfit::NoSuchPlace { .. }) => Self::Steps,
+            | Fault::PrunedElsewhere { .. } => Self::Steps,
         }
     }
 

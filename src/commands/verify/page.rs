@@ -5,7 +5,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use crate::commands::event_log::{Checked, Invariant, Violation};
-use crate::protocol::{Event, EventType};
+use crate::protocol::audit::Resumes;
+use crate::protocol::{Event, EventType, ResumeMode};
 
 /// How many effects of an event are shown.
 const MOST_EFFECTS: usize = 8;
@@ -42,10 +43,30 @@ fn figures(out: &mut impl Write, run: &Checked) -> io::Result<()> {
     writeln!(
         out,
         "  trainer    {}, {}, {}",
-        counted(run.trainer_sessions, "session", "sessions"),
+        sessions(&run.trainer_sessions),
         counted(run.redelivered, "redelivery", "redeliveries"),
         counted(run.replayed, "replayed batch", "replayed batches"),
     )
+}
+
+/// How many there were, and how they went on: as in `3 sessions (continued: 1, replay: 2; 1 after lost writes)`.
+fn sessions(resumes: &Resumes) -> String {
+    let kinds = [
+        ("continued", resumes.continued),
+        ("replay", resumes.replay),
+        ("rewind", resumes.rewind),
+        ("forced", resumes.forced),
+    ];
+    let of_kind = kinds.into_iter().filter(|(_, count)| *count > 0);
+    let after_loss = match resumes.behind {
+        0 => String::new(),
+        behind => format!("; {behind} after lost writes"),
+    };
+    let total = counted(resumes.all(), "session", "sessions");
+    match resumes.all() {
+        0 => total,
+        _ => format!("{total} ({}{after_loss})", spread(&of_kind.collect())),
+    }
 }
 
 fn invariants(out: &mut impl Write, run: &Checked) -> io::Result<()> {
@@ -111,8 +132,16 @@ fn headline(event: &Event) -> String {
         event.resumed_from.as_ref().map(|version| version as &dyn Display),
     );
     add("as", event.reason.as_ref().map(|reason| reason as &dyn Display));
-    if event.late {
-        words.push("late".to_owned());
+    for (holds, mark) in [
+        (event.mode == Some(ResumeMode::Rewind), "rewind"),
+        (event.force, "forced"),
+        (event.behind, "after lost writes"),
+        (event.replayed, "replayed"),
+        (event.late, "late"),
+    ] {
+        if holds {
+            words.push(mark.to_owned());
+        }
     }
     words.join("  ")
 }

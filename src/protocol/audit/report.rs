@@ -49,6 +49,11 @@ pub struct Resumes {
 }
 
 impl Resumes {
+    /// How many there were.
+    pub fn all(&self) -> u64 {
+        self.continued + self.replay + self.rewind + self.forced
+    }
+
     pub(super) fn count(&mut self, kind: ResumeKind, behind: bool) {
         match kind {
             ResumeKind::Continued | ResumeKind::Published => self.continued += 1,
