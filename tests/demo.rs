@@ -135,7 +135,7 @@ async fn the_demo_survives_what_it_does_to_itself_and_counts_no_violation() {
         "comes back with its checkpoint of version 0: it trains batches 0 to 2 again, as they were; rollout goes on with version 3",
         "trains batch 0 again: the same 4 entries",
         "trains batch 2 again: the same 4 entries",
-        "is back at version 3, having trained 3 batches again; rollout finished ",
+        "is back at version 3, having trained 3 batches again",
         "gets batch 3 again: the same 4 entries",
         "saves a checkpoint of version 4",
         "   replayed\n",

@@ -73,13 +73,13 @@ impl Story<'_> {
 
     /// Tells that the trainer stands again where it died, and that the workers did not wait for it.
     pub(super) async fn tell_caught_up(&mut self, replay: &Replay) -> Result<(), DemoError> {
-        let again = replay.to.0 - replay.from.0;
-        let what = format!(
-            "is back at version {}, having trained {} again; rollout finished {} since its death",
-            replay.to,
-            counted(again, "batch"),
-            counted(self.finished_without_trainer, "entry")
-        );
+        let again = counted(replay.to.0 - replay.from.0, "batch");
+        let mut what = format!("is back at version {}, having trained {again} again", replay.to);
+        // Rollout may have filled every place before, and then it has nothing to do but wait.
+        if self.finished_without_trainer > 0 {
+            let finished = counted(self.finished_without_trainer, "entry");
+            what = format!("{what}; rollout finished {finished} since its death");
+        }
         self.tell_with_tables(Ink::Green, &what).await
     }
 
