@@ -132,9 +132,16 @@ async fn the_demo_survives_what_it_does_to_itself_and_counts_no_violation() {
         "6 batches of 4",
         "rollout-1  killed (SIGKILL, pid ",
         "trainer    killed (SIGKILL, pid ",
-        "again: the same 4 entries",
+        "comes back with its checkpoint of version 0: it trains batches 0 to 2 again, as they were; rollout goes on with version 3",
+        "trains batch 0 again: the same 4 entries",
+        "trains batch 2 again: the same 4 entries",
+        "is back at version 3, having trained 3 batches again",
+        "gets batch 3 again: the same 4 entries",
+        "saves a checkpoint of version 4",
+        "   replayed\n",
         "   redelivered\n",
         "  event log          0 violations in ",
+        "  delivered again    0 differences in 4 batches (1 redelivered, 3 replayed), compared entry by entry\n",
         "  trainer's record   0 contradictions to the event log in 6 batches\n",
     ] {
         let other_worker = expected.replace("rollout-1", "rollout-2");

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{BufferId, Event, TrajectoryId, Version};
+use crate::protocol::{BufferId, Epoch, Event, TrajectoryId, Version};
 
 /// `PUT /v1/runs/{run}`: the part of the configuration that is not left at its default.
 #[derive(Debug, Clone, Serialize)]
@@ -139,6 +139,29 @@ pub struct Cancelled {
     pub reason: String,
 }
 
+/// `POST …/trainer`: with its token the call may be repeated.
+#[derive(Debug, Clone, Serialize)]
+pub struct OpenTrainerSession {
+    /// The trainer's name.
+    pub trainer: String,
+    /// The process's token, made at its start.
+    pub session: String,
+    /// The version that its checkpoint holds; `None` when it has none, which is refused once something was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume_from: Option<Version>,
+}
+
+/// The answer to [`OpenTrainerSession`].
+#[derive(Debug, Clone, Deserialize)]
+pub struct TrainerSession {
+    /// What the trainer's calls carry from now on.
+    pub epoch: Epoch,
+    /// The version from which the trainer goes on.
+    pub trainer_version: Version,
+    /// The latest published version.
+    pub policy_version: Version,
+}
+
 /// The answer to `POST …/batches/next`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct NextBatch {
@@ -153,6 +176,9 @@ pub struct TakenBatch {
     pub version: Version,
     /// Whether it was handed out before.
     pub redelivered: bool,
+    /// Whether the version that it trains into is published already: the trainer resumed from an older checkpoint.
+    #[serde(default)]
+    pub replayed: bool,
     /// Its entries, in slot order.
     pub trajectories: Vec<BatchEntry>,
 }
@@ -176,6 +202,13 @@ pub struct BatchEntry {
 pub struct Published {
     /// The latest published version.
     pub policy_version: Version,
+}
+
+/// The answer to `POST …/checkpoints`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Checkpointed {
+    /// The oldest batch that is kept, if any is.
+    pub oldest_kept: Option<Version>,
 }
 
 /// The answer to `GET …/versions/latest`.

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use hyper::Method;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
-    Buffers, Client, ClientError, EventPage, Finish, Heartbeat, HeartbeatAnswer, LatestVersion, NextBatch, Occupied,
-    Published, Reserve, Reserved, RunSettings, RunStatus, Workers,
+    Buffers, Checkpointed, Client, ClientError, EventPage, Finish, Heartbeat, HeartbeatAnswer, LatestVersion,
+    NextBatch, Occupied, OpenTrainerSession, Published, Reserve, Reserved, RunSettings, RunStatus, TrainerSession,
+    Workers,
 };
-use crate::protocol::{TrajectoryId, Version};
+use crate::protocol::{Epoch, TrajectoryId, Version};
 
 /// The most events that one page is asked to hold.
 const EVENTS_PER_PAGE: usize = 1_000;
@@ -80,20 +82,42 @@ impl RunClient {
         .await
     }
 
-    /// Takes the next batch for training, waiting for it for up to `wait` (*Take*).
-    pub async fn next_batch(&self, wait: Duration) -> Result<NextBatch, ClientError> {
-        self.post("batches/next", &json!({ "wait_ms": millis(wait) }), wait)
-            .await
+    /// Opens a trainer session, which goes on from a checkpoint and ends the sessions before it (*Resume*).
+    pub async fn open_trainer_session(&self, request: &OpenTrainerSession) -> Result<TrainerSession, ClientError> {
+        self.post("trainer", request, Duration::ZERO).await
+    }
+
+    /// Takes the next batch for training, waiting for it for up to `wait` (*Take*). The epoch is that of the trainer's
+    /// session, here and below; a run in which none was ever opened needs none.
+    pub async fn next_batch(&self, epoch: Option<Epoch>, wait: Duration) -> Result<NextBatch, ClientError> {
+        let body = TrainerCall {
+            epoch,
+            body: json!({ "wait_ms": millis(wait) }),
+        };
+        self.post("batches/next", &body, wait).await
     }
 
     /// Publishes `version` and says where its weights are (*Publish*).
-    pub async fn publish(&self, version: Version, weights: &str) -> Result<Published, ClientError> {
-        self.post(
-            "versions",
-            &json!({ "version": version, "weights": weights }),
-            Duration::ZERO,
-        )
-        .await
+    pub async fn publish(
+        &self,
+        epoch: Option<Epoch>,
+        version: Version,
+        weights: &str,
+    ) -> Result<Published, ClientError> {
+        let body = TrainerCall {
+            epoch,
+            body: json!({ "version": version, "weights": weights }),
+        };
+        self.post("versions", &body, Duration::ZERO).await
+    }
+
+    /// Lets go of the batches that a durable checkpoint of `version` covers.
+    pub async fn checkpoint(&self, epoch: Option<Epoch>, version: Version) -> Result<Checkpointed, ClientError> {
+        let body = TrainerCall {
+            epoch,
+            body: json!({ "version": version }),
+        };
+        self.post("checkpoints", &body, Duration::ZERO).await
     }
 
     /// The latest version.
@@ -128,13 +152,22 @@ impl RunClient {
 
     async fn post<B, A>(&self, what: &str, body: &B, wait: Duration) -> Result<A, ClientError>
     where
-        B: serde::Serialize + Sync,
+        B: Serialize + Sync,
         A: DeserializeOwned,
     {
         self.client
             .send(Method::POST, &format!("{}/{what}", self.path), body, wait)
             .await
     }
+}
+
+/// The body of a trainer's call.
+#[derive(Serialize)]
+struct TrainerCall {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<Epoch>,
+    #[serde(flatten)]
+    body: serde_json::Value,
 }
 
 /// A duration as the contract writes it.

@@ -141,11 +141,11 @@ impl LedgerLoad {
 /// Takes and publishes until it is dropped; returns only an error.
 async fn train(run: RunClient, version: watch::Sender<Version>, batches: Arc<AtomicU64>) -> Result<(), ClientError> {
     loop {
-        let Some(batch) = run.next_batch(WAIT).await?.batch else {
+        let Some(batch) = run.next_batch(None, WAIT).await?.batch else {
             continue;
         };
         let next = Version(batch.version.0 + 1);
-        let published = run.publish(next, &format!("bench://{next}")).await?;
+        let published = run.publish(None, next, &format!("bench://{next}")).await?;
         version.send_replace(published.policy_version);
         batches.fetch_add(1, Ordering::Relaxed);
     }

@@ -19,6 +19,8 @@ pub(super) struct Audit {
     pub(super) batches: BTreeMap<Version, Composition>,
     /// How many entries were discarded, by reason.
     pub(super) discarded: BTreeMap<String, u64>,
+    /// How often a batch was delivered to be trained again.
+    pub(super) replayed: u64,
     /// How many entries were saved after they had been discarded.
     pub(super) late: u64,
 }
@@ -38,6 +40,7 @@ pub(super) async fn audit(run: &RunClient) -> Result<Audit, LogError> {
         violations: auditor.violations().iter().map(ToString::to_string).collect(),
         batches: batches.map(|batch| (batch.version, batch.staleness.clone())).collect(),
         discarded: report.discarded.clone(),
+        replayed: report.replayed,
         late: report.late,
     })
 }

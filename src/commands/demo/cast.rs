@@ -82,7 +82,12 @@ impl Cast {
     /// Starts the trainer and returns its process id.
     pub(super) fn start_trainer(&mut self, plan: &Plan) -> io::Result<u32> {
         let mut arguments = self.common_arguments("demo-trainer", plan);
-        arguments.extend(["--last-version".into(), plan.batches.to_string().into()]);
+        arguments.extend([
+            "--last-version".into(),
+            plan.batches.to_string().into(),
+            "--checkpoint".into(),
+            self.directory.path().join("checkpoint.json").into(),
+        ]);
         let process = self.start(TRAINER, arguments)?;
         let pid = process.pid();
         self.trainer = Some(process);

@@ -11,8 +11,8 @@ use crate::protocol::Version;
 const BAR: usize = 40;
 /// What stands before the slots of a buffer, in characters.
 const LABEL: usize = 13;
-/// What follows them: `  stuck, 65,535 of 65,536`.
-const REMARK: usize = 26;
+/// What follows them: `  replayed, 65,536 of 65,536`.
+const REMARK: usize = 27;
 
 /// Everything that the block shows.
 #[derive(Debug, Clone)]
@@ -24,8 +24,12 @@ pub(super) struct View {
     pub(super) policy_version: Version,
     /// The batch that was taken and whose version is not published yet, shown as the buffer it was.
     pub(super) taken: Option<BufferTable>,
+    /// The batch that is trained again, shown as the buffer it was.
+    pub(super) replayed: Option<BufferTable>,
     /// The open buffers.
     pub(super) buffers: Vec<BufferTable>,
+    /// The version of the weights that the trainer holds.
+    pub(super) trainer_version: Version,
     pub(super) trainer: TrainerView,
     pub(super) workers: Vec<WorkerLine>,
 }
@@ -35,7 +39,7 @@ pub(super) struct View {
 pub(super) enum TrainerView {
     Starting,
     Waiting { since: Duration },
-    Training { tokens: u64 },
+    Training { tokens: u64, replayed: bool },
     Killed,
 }
 
@@ -55,7 +59,8 @@ pub(super) fn block(view: &View, width: usize) -> Vec<Line> {
     // The tables were asked for a moment ago: they may still show the batch as a buffer.
     let is_taken = |buffer: &BufferTable| view.taken.as_ref().is_some_and(|taken| taken.version == buffer.version);
     let open = view.buffers.iter().filter(|buffer| !is_taken(buffer));
-    lines.extend(slot_tables(view.taken.iter().chain(open), view.batch_size, width));
+    let batches = view.replayed.iter().chain(&view.taken);
+    lines.extend(slot_tables(batches.chain(open), view.batch_size, width));
     lines.push(Line::default());
     lines.push(trainer(view));
     lines.extend(view.workers.iter().map(worker));
@@ -160,12 +165,17 @@ fn trainer(view: &View) -> Line {
             let waited = seconds(view.elapsed.saturating_sub(since));
             line.then(
                 Ink::Yellow,
-                format!("waits for batch {}: {waited}", view.policy_version),
+                format!("waits for batch {}: {waited}", view.trainer_version),
             )
         }
-        TrainerView::Training { tokens } => {
-            let what = format!("trains on batch {}, {} tokens", view.policy_version, grouped(tokens));
-            line.then(Ink::Green, what)
+        TrainerView::Training { tokens, replayed } => {
+            let again = if replayed { " again" } else { "" };
+            let what = format!(
+                "trains on batch {}{again}, {} tokens",
+                view.trainer_version,
+                grouped(tokens)
+            );
+            line.then(if replayed { Ink::Yellow } else { Ink::Green }, what)
         }
         TrainerView::Killed => line.then(Ink::Red, "killed"),
     }
@@ -222,7 +232,9 @@ mod tests {
             batches: 20,
             batch_size: 8,
             policy_version: Version(7),
+            trainer_version: Version(7),
             taken: None,
+            replayed: None,
             buffers: vec![buffer(7, "stuck", "AABBBB13"), buffer(8, "pending", "A....231")],
             trainer: TrainerView::Waiting {
                 since: Duration::from_secs(12),
@@ -267,6 +279,36 @@ mod tests {
   1 2 … reserved by that worker   · empty   finished, staleness ■ 0 ■ 1 ■ 2+
 "
         );
+    }
+
+    #[test]
+    fn a_batch_that_is_trained_again_stands_above_the_buffers_of_the_newer_version() {
+        let view = View {
+            elapsed: Duration::from_millis(23_400),
+            published: 11,
+            batches: 20,
+            batch_size: 4,
+            policy_version: Version(11),
+            trainer_version: Version(8),
+            taken: Some(buffer(11, "taken", "BBBB")),
+            replayed: Some(buffer(8, "replayed", "AABB")),
+            buffers: vec![buffer(12, "pending", "A.12")],
+            trainer: TrainerView::Training {
+                tokens: 31_000,
+                replayed: true,
+            },
+            workers: Vec::new(),
+        };
+        let shown = plain(&block(&view, 80));
+        let tables = "
+  buffer 8   ■■■■  replayed, 4 of 4
+  buffer 11  ■■■■  taken, 4 of 4
+  buffer 12  ■·12  pending, 1 of 4
+
+  trainer      trains on batch 8 again, 31,000 tokens
+";
+        assert!(shown.contains(tables), "{shown}");
+        assert!(shown.contains("11 of 20 batches   policy_version 11"), "{shown}");
     }
 
     #[test]

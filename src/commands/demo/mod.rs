@@ -5,6 +5,7 @@
 
 mod audit;
 mod cast;
+mod checkpoint;
 mod compare;
 mod draw;
 mod ink;

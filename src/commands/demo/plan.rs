@@ -10,14 +10,17 @@ use crate::client::RunSettings;
 
 /// The lease of the demo's run, in milliseconds: short, so that a killed worker is missed within the demo.
 pub(super) const LEASE_MS: u64 = 2_000;
+/// How many versions lie between two checkpoints of the trainer.
+pub(super) const CHECKPOINT_EVERY: u64 = 4;
 /// The run's name.
 pub(super) const RUN: &str = "demo";
 
 /// A whole asynchronous training job on this machine: a server, rollout workers and a trainer, as real processes.
 ///
 /// Nothing is generated or trained: response lengths are drawn, and time is compressed. On the way one worker is killed with
-/// SIGKILL while it holds reservations, and the trainer while it trains. At the end the event log is read and every
-/// invariant checked. Exit status 1 if one is violated.
+/// SIGKILL while it holds reservations, and the trainer while it trains: it resumes from its last checkpoint and trains the
+/// batches since then again, as they were. At the end the event log is read and every invariant checked. Exit status 1 if
+/// one is violated.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// Entries in one training batch.
@@ -118,9 +121,11 @@ impl Plan {
         self.batches * 3 / 10
     }
 
-    /// The batch from which on the trainer is due to be killed.
+    /// The batch from which on the trainer is due to be killed: about half-way, and the last one before a checkpoint, so that
+    /// there is something to train again.
     pub(super) fn trainer_dies_at(&self) -> u64 {
-        self.batches * 6 / 10
+        let last_checkpoint = self.batches / 2 / CHECKPOINT_EVERY * CHECKPOINT_EVERY;
+        (last_checkpoint + CHECKPOINT_EVERY - 1).min(self.batches - 1)
     }
 
     /// In words, a line each.

@@ -24,6 +24,8 @@ pub(super) enum Record {
     },
     /// A worker's entry had been discarded, and was saved all the same.
     SavedLate,
+    /// A trainer has opened its session.
+    Opened(SessionRecord),
     /// A trainer asks for a batch.
     Waiting,
     /// A trainer got a batch, and begins to train on it.
@@ -32,7 +34,25 @@ pub(super) enum Record {
     Published {
         /// Which.
         version: Version,
+        /// The latest one after it: a newer one, when it was published before.
+        policy_version: Version,
     },
+    /// A trainer's checkpoint of a version is on disk.
+    Saved {
+        /// Which.
+        version: Version,
+    },
+}
+
+/// A trainer session as it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SessionRecord {
+    /// The version that the trainer's checkpoint holds, if it has one.
+    pub(super) resume_from: Option<Version>,
+    /// The version that it goes on from.
+    pub(super) trainer_version: Version,
+    /// The latest published version.
+    pub(super) policy_version: Version,
 }
 
 /// A batch as the trainer got it.
@@ -42,6 +62,8 @@ pub(super) struct BatchRecord {
     pub(super) version: Version,
     /// Whether it was handed out before.
     pub(super) redelivered: bool,
+    /// Whether it is trained again, after its version was published.
+    pub(super) replayed: bool,
     /// How long the trainer waited for it, in milliseconds.
     pub(super) waited_ms: u64,
     /// The lengths of its entries, added up.
@@ -83,9 +105,9 @@ mod tests {
 
     #[test]
     fn a_record_is_one_line_of_json() {
-        let record = Record::Published { version: Version(3) };
+        let record = Record::Saved { version: Version(3) };
         let line = serde_json::to_string(&record).unwrap();
-        assert_eq!(line, r#"{"record":"published","version":3}"#);
+        assert_eq!(line, r#"{"record":"saved","version":3}"#);
         assert_eq!(Record::read(&line), Some(record));
         assert_eq!(Record::read("thread 'main' panicked"), None);
     }

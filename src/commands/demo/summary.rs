@@ -29,7 +29,7 @@ pub(super) struct Summary<'a> {
 impl Summary<'_> {
     /// Whether nothing was violated.
     pub(super) fn is_clean(&self) -> bool {
-        self.audit.violations.is_empty() && self.contradictions.is_empty()
+        self.audit.violations.is_empty() && self.record.differences().is_empty() && self.contradictions.is_empty()
     }
 
     /// The page.
@@ -59,7 +59,7 @@ impl Summary<'_> {
     fn table_row(&self, version: Version, delivered: &Delivered) -> Line {
         let composition = composition(&delivered.batch);
         let columns = self.columns(|staleness| composition.get(&staleness).copied().unwrap_or(0));
-        let Delivered { batch, times, waited } = delivered;
+        let Delivered { batch, waited, .. } = delivered;
         let row = format!(
             "{:>7} {:>8}           {columns} {:>11} {:>8}",
             version.0,
@@ -67,8 +67,7 @@ impl Summary<'_> {
             grouped(batch.tokens),
             seconds(*waited)
         );
-        let remark = if *times > 1 { "   redelivered" } else { "" };
-        Line::new(row).then(Ink::Yellow, remark)
+        Line::new(row).then(Ink::Yellow, remark(delivered))
     }
 
     fn table_foot(&self) -> Line {
@@ -156,6 +155,20 @@ impl Summary<'_> {
             "violation",
         )];
         lines.extend(violations.iter().map(|violation| problem(violation)));
+        let (redelivered, replayed) = (self.record.redelivered(), self.record.replayed());
+        let differences = self.record.differences();
+        lines.push(verdict_line(
+            "delivered again",
+            differences.len(),
+            &format!(
+                "in {} ({} redelivered, {} replayed), compared entry by entry",
+                counted(redelivered + replayed, "batch"),
+                grouped(redelivered),
+                grouped(replayed)
+            ),
+            "difference",
+        ));
+        lines.extend(differences.iter().map(|difference| problem(difference)));
         lines.push(verdict_line(
             "trainer's record",
             self.contradictions.len(),
@@ -167,6 +180,21 @@ impl Summary<'_> {
         ));
         lines.extend(self.contradictions.iter().map(|contradiction| problem(contradiction)));
         lines
+    }
+}
+
+/// What happened to a batch beside its first delivery.
+fn remark(delivered: &Delivered) -> String {
+    let times = [(delivered.redelivered, "redelivered"), (delivered.replayed, "replayed")];
+    let remarks: Vec<&str> = times
+        .iter()
+        .filter(|(times, _)| *times > 0)
+        .map(|(_, what)| *what)
+        .collect();
+    if remarks.is_empty() {
+        String::new()
+    } else {
+        format!("   {}", remarks.join(", "))
     }
 }
 
@@ -189,10 +217,10 @@ fn as_f64(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::demo::record::{BatchRecord, EntryRecord};
+    use crate::commands::demo::record::{BatchRecord, EntryRecord, SessionRecord};
     use crate::protocol::TrajectoryId;
 
-    fn batch(version: u64, redelivered: bool, versions: &[u64]) -> BatchRecord {
+    fn batch(version: u64, versions: &[u64]) -> BatchRecord {
         let entry = |(index, &from): (usize, &u64)| EntryRecord {
             id: TrajectoryId(uuid::Uuid::from_u128(u128::from(version) * 100 + index as u128)),
             version: Version(from),
@@ -200,7 +228,8 @@ mod tests {
         };
         BatchRecord {
             version: Version(version),
-            redelivered,
+            redelivered: false,
+            replayed: false,
             waited_ms: 1_250,
             tokens: 140_000,
             entries: versions.iter().enumerate().map(entry).collect(),
@@ -219,16 +248,30 @@ mod tests {
         };
         assert_eq!(
             summary.is_clean(),
-            audit.violations.is_empty() && contradictions.is_empty()
+            audit.violations.is_empty() && record.differences().is_empty() && contradictions.is_empty()
         );
         summary.lines().iter().map(Line::plain).collect::<Vec<_>>().join("\n")
     }
 
     fn record() -> TrainerRecord {
         let mut record = TrainerRecord::new(1);
-        record.add(batch(0, false, &[0, 0, 0, 0]));
-        record.add(batch(1, false, &[0, 1, 1, 0]));
-        record.add(batch(1, true, &[0, 1, 1, 0]));
+        record.add(batch(0, &[0, 0, 0, 0]));
+        record.published(Version(1), Version(1));
+        record.add(batch(1, &[0, 1, 1, 0]));
+        record.opened(&SessionRecord {
+            resume_from: Some(Version(0)),
+            trainer_version: Version(0),
+            policy_version: Version(1),
+        });
+        record.add(BatchRecord {
+            replayed: true,
+            ..batch(0, &[0, 0, 0, 0])
+        });
+        record.published(Version(1), Version(1));
+        record.add(BatchRecord {
+            redelivered: true,
+            ..batch(1, &[0, 1, 1, 0])
+        });
         record
     }
 
@@ -238,6 +281,7 @@ mod tests {
             events: 1_234,
             batches: [(Version(0), [(0, 4)].into()), (Version(1), [(0, 2), (1, 2)].into())].into(),
             discarded: [("lease_expired".to_owned(), 11)].into(),
+            replayed: 1,
             late: 1,
             violations: Vec::new(),
         };
@@ -245,15 +289,16 @@ mod tests {
             page(&record(), &audit),
             "
   batch  entries  staleness    0    1      tokens   waited
-      0        4               4    ·     140,000    1.2 s
+      0        4               4    ·     140,000    2.5 s   replayed
       1        4               2    2     140,000    2.5 s   redelivered
-    all        8               6    2     280,000    3.8 s
+    all        8               6    2     280,000    5.0 s
 
   discards           lease_expired 11
   saved late         1
-  trainer waited     3.8 s of 10.0 s (38 %)
+  trainer waited     5.0 s of 10.0 s (50 %)
   throughput         0.8 trajectories/s here; 112 tokens/s in the cluster's time
   event log          0 violations in 1,234 events, replayed through the model
+  delivered again    0 differences in 2 batches (1 redelivered, 1 replayed), compared entry by entry
   trainer's record   0 contradictions to the event log in 2 batches"
         );
     }
@@ -262,17 +307,25 @@ mod tests {
     fn the_page_of_a_run_that_broke_the_protocol() {
         let audit = Audit {
             events: 1,
+            replayed: 1,
             batches: [(Version(0), [(0, 4)].into())].into(),
             violations: vec!["seq 7: entry x is too stale".to_owned()],
             ..Audit::default()
         };
-        let page = page(&record(), &audit);
+        let mut record = record();
+        record.add(BatchRecord {
+            redelivered: true,
+            ..batch(1, &[1, 1, 1, 0])
+        });
+        let page = page(&record, &audit);
         let verdict = page.split_once("time\n").map(|(_, verdict)| verdict);
         assert_eq!(
             verdict,
             Some(
                 "  event log          1 violation in 1 event, replayed through the model
                      seq 7: entry x is too stale
+  delivered again    1 difference in 3 batches (2 redelivered, 1 replayed), compared entry by entry
+                     batch 1 was not the same when it was redelivered
   trainer's record   1 contradiction to the event log in 2 batches
                      batch 1 was delivered, and is not in the event log"
             )

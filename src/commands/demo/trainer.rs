@@ -1,16 +1,22 @@
 //! The demo's trainer process: it takes a batch, spends the time that training would take, publishes, and begins again.
 //!
-//! It remembers nothing. Restarted, it asks for the next batch like any other time, and gets the one that its predecessor
-//! did not finish.
+//! All that it remembers is its checkpoint. Restarted, it opens a session that goes on from there, and gets the batches that
+//! its predecessor trained since then, as they were, and the one that it did not finish.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
+
+use super::cast::TRAINER;
+use super::checkpoint::{CheckpointError, CheckpointFile};
 use super::pace::Pace;
-use super::record::{BatchRecord, EntryRecord, Record};
-use crate::client::{Client, ClientError, RunClient, TakenBatch};
+use super::plan::CHECKPOINT_EVERY;
+use super::record::{BatchRecord, EntryRecord, Record, SessionRecord};
+use crate::client::{Client, ClientError, OpenTrainerSession, RunClient, TakenBatch};
 use crate::commands::processes::parent_died;
-use crate::protocol::Version;
+use crate::protocol::{Epoch, Version};
 
 /// How long one call waits for a batch before it is made again.
 const WAIT: Duration = Duration::from_secs(10);
@@ -30,12 +36,46 @@ pub struct DemoTrainerArgs {
     /// Simulated seconds in one second.
     #[arg(long)]
     speed: f64,
+    /// The file that holds its checkpoint.
+    #[arg(long)]
+    checkpoint: PathBuf,
+}
+
+/// Why a trainer gave up.
+#[derive(Debug, thiserror::Error)]
+enum TrainerError {
+    #[error("another trainer has opened a session, and this one's is over: it stops ({0})")]
+    Fenced(ClientError),
+    #[error("the ledger can't go on from this trainer's checkpoint: it stops ({0})")]
+    NoWayOn(ClientError),
+    #[error(transparent)]
+    Call(ClientError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+impl From<ClientError> for TrainerError {
+    fn from(error: ClientError) -> Self {
+        match error.code() {
+            Some("fenced") => Self::Fenced(error),
+            Some("ledger_behind" | "batch_pruned") => Self::NoWayOn(error),
+            _ => Self::Call(error),
+        }
+    }
+}
+
+/// A trainer whose session is open.
+struct Trainer {
+    run: RunClient,
+    epoch: Option<Epoch>,
+    pace: Pace,
+    checkpoint: CheckpointFile,
 }
 
 /// Trains until the last version is published.
 pub async fn run_trainer(args: DemoTrainerArgs) -> ExitCode {
     let outcome = tokio::select! {
-        outcome = train(&args) => outcome,
+        outcome = train(args) => outcome,
         () = parent_died() => return ExitCode::FAILURE,
     };
     match outcome {
@@ -47,33 +87,86 @@ pub async fn run_trainer(args: DemoTrainerArgs) -> ExitCode {
     }
 }
 
-async fn train(args: &DemoTrainerArgs) -> Result<(), ClientError> {
-    let run = Client::new(&args.url)?.run(&args.run);
-    let pace = Pace::new(args.speed);
-    loop {
+async fn train(args: DemoTrainerArgs) -> Result<(), TrainerError> {
+    let last_version = Version(args.last_version);
+    let (trainer, mut version) = Trainer::start(args).await?;
+    // One that died just before its end has nothing left to do.
+    while version < last_version {
+        version = trainer.train_one().await?;
+        if version.0.is_multiple_of(CHECKPOINT_EVERY) || version == last_version {
+            trainer.save(version).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Trainer {
+    /// Opens the session. Returns the version that the trainer goes on from, too.
+    async fn start(args: DemoTrainerArgs) -> Result<(Self, Version), TrainerError> {
+        let run = Client::new(&args.url)?.run(&args.run);
+        let checkpoint = CheckpointFile::new(args.checkpoint);
+        let resume_from = checkpoint.load()?;
+        let request = OpenTrainerSession {
+            trainer: TRAINER.to_owned(),
+            session: Uuid::new_v4().to_string(),
+            resume_from,
+        };
+        let session = run.open_trainer_session(&request).await?;
+        if resume_from.is_none() {
+            // What it begins with is a checkpoint too: once a version is published, its successor must name one.
+            checkpoint.save(session.trainer_version)?;
+        }
+        Record::Opened(SessionRecord {
+            resume_from,
+            trainer_version: session.trainer_version,
+            policy_version: session.policy_version,
+        })
+        .write();
+        let trainer = Self {
+            run,
+            epoch: Some(session.epoch),
+            pace: Pace::new(args.speed),
+            checkpoint,
+        };
+        Ok((trainer, session.trainer_version))
+    }
+
+    /// Trains the next batch, and returns the version that it was trained into.
+    async fn train_one(&self) -> Result<Version, TrainerError> {
         Record::Waiting.write();
         let asked_at = Instant::now();
-        let batch = next_batch(&run).await?;
+        let batch = self.next_batch().await?;
         let record = record_of(&batch, asked_at.elapsed());
         let (tokens, entries) = (record.tokens, record.entries.len());
         Record::Batch(record).write();
 
-        tokio::time::sleep(pace.training(tokens, entries)).await;
+        tokio::time::sleep(self.pace.training(tokens, entries)).await;
 
         let version = Version(batch.version.0 + 1);
-        run.publish(version, &format!("demo://weights/{version}")).await?;
-        Record::Published { version }.write();
-        if version.0 >= args.last_version {
-            return Ok(());
+        let weights = format!("demo://weights/{version}");
+        let policy_version = self.run.publish(self.epoch, version, &weights).await?.policy_version;
+        Record::Published {
+            version,
+            policy_version,
+        }
+        .write();
+        Ok(version)
+    }
+
+    async fn next_batch(&self) -> Result<TakenBatch, ClientError> {
+        loop {
+            if let Some(batch) = self.run.next_batch(self.epoch, WAIT).await?.batch {
+                return Ok(batch);
+            }
         }
     }
-}
 
-async fn next_batch(run: &RunClient) -> Result<TakenBatch, ClientError> {
-    loop {
-        if let Some(batch) = run.next_batch(WAIT).await?.batch {
-            return Ok(batch);
-        }
+    /// Saves a checkpoint, and then lets go of the batches that it makes dispensable.
+    async fn save(&self, version: Version) -> Result<(), TrainerError> {
+        self.checkpoint.save(version)?;
+        Record::Saved { version }.write();
+        self.run.checkpoint(self.epoch, version).await?;
+        Ok(())
     }
 }
 
@@ -82,6 +175,7 @@ fn record_of(batch: &TakenBatch, waited: Duration) -> BatchRecord {
     BatchRecord {
         version: batch.version,
         redelivered: batch.redelivered,
+        replayed: batch.replayed,
         waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         tokens: entries.clone().filter_map(|entry| entry.tokens).sum(),
         entries: entries
@@ -91,5 +185,44 @@ fn record_of(batch: &TakenBatch, waited: Duration) -> BatchRecord {
                 staleness: entry.staleness,
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trainer_that_has_to_stop_says_why() {
+        let told = |code: &str| {
+            TrainerError::from(ClientError::Refused {
+                call: "POST /v1/runs/demo/versions".to_owned(),
+                status: 409,
+                code: code.to_owned(),
+                reason: None,
+                first_seq: None,
+                detail: "No.".to_owned(),
+                retry_after: None,
+            })
+            .to_string()
+        };
+        let because = |code: &str| format!("POST /v1/runs/demo/versions: 409 {code}: No.");
+        for (code, expected) in [
+            (
+                "fenced",
+                "another trainer has opened a session, and this one's is over: it stops (…)",
+            ),
+            (
+                "ledger_behind",
+                "the ledger can't go on from this trainer's checkpoint: it stops (…)",
+            ),
+            (
+                "batch_pruned",
+                "the ledger can't go on from this trainer's checkpoint: it stops (…)",
+            ),
+            ("unknown_run", "…"),
+        ] {
+            assert_eq!(told(code), expected.replace('…', &because(code)));
+        }
     }
 }

@@ -99,6 +99,7 @@ impl Story<'_> {
             return Ok(());
         };
         self.view.trainer = TrainerView::Killed;
+        self.finished_without_trainer = 0;
         let what = if self.run.status().await?.policy_version > holding {
             format!("killed (SIGKILL, pid {pid}) just after it published")
         } else {
@@ -125,7 +126,7 @@ impl Story<'_> {
         self.screen.say(
             "trainer",
             Ink::Green,
-            &format!("starts again (pid {pid}), asks for the next batch"),
+            &format!("starts again (pid {pid}), in a new session"),
         );
         Ok(())
     }

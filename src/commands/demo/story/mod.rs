@@ -2,6 +2,7 @@
 
 mod incidents;
 mod narration;
+mod training;
 
 use std::io;
 use std::time::Duration;
@@ -15,13 +16,14 @@ use super::draw::{self, TrainerView, View, WorkerLine};
 use super::ink::Ink;
 use super::lengths::LengthsError;
 use super::plan::{Plan, RUN};
-use super::record::{BatchRecord, Record};
+use super::record::Record;
 use super::screen::{self, Screen};
-use crate::client::{BufferTable, Client, ClientError, Retry, RunClient, SlotView};
+use crate::client::{Client, ClientError, Retry, RunClient};
 use crate::commands::event_log::LogError;
 use crate::commands::processes::{Happened, LocalServerError, Notice, tail};
-use crate::protocol::{BufferId, Event, Version};
+use crate::protocol::{Event, Version};
 use incidents::{TrainerIncident, WorkerIncident};
+use training::Replay;
 
 /// How often the picture is drawn anew.
 const FRAME: Duration = Duration::from_millis(100);
@@ -59,6 +61,10 @@ pub(super) struct Story<'a> {
     record: TrainerRecord,
     worker_incident: WorkerIncident,
     trainer_incident: TrainerIncident,
+    /// What is being trained again.
+    replay: Option<Replay>,
+    /// How many entries the workers have finished since the trainer was killed.
+    finished_without_trainer: u64,
     is_over: bool,
 }
 
@@ -119,18 +125,6 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A batch in training as the buffer it was.
-fn taken_table(batch: &BatchRecord) -> BufferTable {
-    let slots = batch.entries.iter().map(|entry| SlotView::Occupied {
-        staleness: entry.staleness,
-    });
-    BufferTable {
-        version: BufferId(batch.version.0),
-        state: "taken".to_owned(),
-        slots: slots.collect(),
-    }
-}
-
 impl<'a> Story<'a> {
     fn new(plan: &'a Plan, cast: &'a mut Cast, screen: &'a mut Screen, run: RunClient) -> Self {
         let names = (1..=plan.workers).map(|number| format!("rollout-{number}"));
@@ -140,7 +134,9 @@ impl<'a> Story<'a> {
             batches: plan.batches,
             batch_size: plan.batch_size,
             policy_version: Version(0),
+            trainer_version: Version(0),
             taken: None,
+            replayed: None,
             buffers: Vec::new(),
             trainer: TrainerView::Starting,
             workers: names
@@ -162,6 +158,8 @@ impl<'a> Story<'a> {
             record: TrainerRecord::new(plan.max_staleness),
             worker_incident: WorkerIncident::Ahead,
             trainer_incident: TrainerIncident::Ahead,
+            replay: None,
+            finished_without_trainer: 0,
             is_over: false,
         }
     }
@@ -205,27 +203,18 @@ impl<'a> Story<'a> {
 
     async fn on_record(&mut self, process: &str, record: Record) -> Result<(), DemoError> {
         match record {
+            Record::Opened(session) => self.on_opened(session),
             Record::Waiting => {
                 self.view.trainer = TrainerView::Waiting {
                     since: self.screen.elapsed(),
                 }
             }
-            Record::Batch(batch) => {
-                self.view.policy_version = batch.version;
-                self.view.taken = Some(taken_table(&batch));
-                self.view.trainer = TrainerView::Training { tokens: batch.tokens };
-                self.tell_batch(&batch);
-                self.record.add(batch);
-                self.kill_trainer_if_due().await?;
-            }
-            Record::Published { version } => {
-                self.view.published = version.0;
-                self.view.policy_version = version;
-                self.view.taken = None;
-                if !self.screen.is_live() {
-                    self.tell_tables(version).await?;
-                }
-            }
+            Record::Batch(batch) => self.on_batch(batch).await?,
+            Record::Published {
+                version,
+                policy_version,
+            } => self.on_published(version, policy_version).await?,
+            Record::Saved { version } => self.tell_saved(version),
             Record::Stopped { reason } => self.tell_stopped(process, &reason),
             Record::Refused { code } => self.tell_refused(process, &code),
             Record::SavedLate => self.tell_saved_late(process),

@@ -1,22 +1,32 @@
 //! What the trainer says it got, checked by itself and against the event log.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::audit::Audit;
-use super::record::BatchRecord;
+use super::record::{BatchRecord, SessionRecord};
+use super::text::counted;
 use crate::protocol::{TrajectoryId, Version};
 
 /// How many entries of a batch have each staleness.
 pub(super) type Composition = BTreeMap<u64, u64>;
 
 /// Everything that the trainer processes recorded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TrainerRecord {
     max_staleness: u64,
     batches: BTreeMap<Version, Delivered>,
     batch_of: HashMap<TrajectoryId, Version>,
+    /// The version of the weights that the trainer holds.
+    trainer_version: Version,
+    /// The latest published version, as the trainer was told.
+    policy_version: Version,
     contradictions: Vec<String>,
+    /// How later deliveries differ from the first ones.
+    differences: Vec<String>,
 }
 
 /// A batch, with all its deliveries.
@@ -24,8 +34,10 @@ pub(super) struct TrainerRecord {
 pub(super) struct Delivered {
     /// As it was delivered first.
     pub(super) batch: BatchRecord,
-    /// How often it was delivered.
-    pub(super) times: u32,
+    /// How often it was delivered again because it had not been published.
+    pub(super) redelivered: u64,
+    /// How often it was delivered again, after it had been published, to be trained again.
+    pub(super) replayed: u64,
     /// How long the trainer waited for it, in all.
     pub(super) waited: Duration,
 }
@@ -35,23 +47,62 @@ impl TrainerRecord {
     pub(super) fn new(max_staleness: u64) -> Self {
         Self {
             max_staleness,
-            ..Self::default()
+            batches: BTreeMap::new(),
+            batch_of: HashMap::new(),
+            trainer_version: Version(0),
+            policy_version: Version(0),
+            contradictions: Vec::new(),
+            differences: Vec::new(),
         }
+    }
+
+    /// Notes that a trainer has opened its session.
+    pub(super) fn opened(&mut self, session: &SessionRecord) {
+        self.trainer_version = session.trainer_version;
+        self.told_policy_version(session.policy_version);
+        if let Some(from) = session.resume_from.filter(|from| *from != session.trainer_version) {
+            self.contradictions.push(format!(
+                "the trainer resumed from version {from}, and goes on from version {}",
+                session.trainer_version
+            ));
+        }
+    }
+
+    /// Notes that the trainer has published a version, and what the latest one is since.
+    pub(super) fn published(&mut self, version: Version, policy_version: Version) {
+        self.trainer_version = version;
+        self.told_policy_version(policy_version);
+    }
+
+    fn told_policy_version(&mut self, version: Version) {
+        if version < self.policy_version {
+            self.contradictions.push(format!(
+                "the policy version went back from {} to {version}",
+                self.policy_version
+            ));
+        }
+        self.policy_version = version;
     }
 
     /// Notes a delivery.
     pub(super) fn add(&mut self, batch: BatchRecord) {
+        self.check_turn(&batch);
         let waited = Duration::from_millis(batch.waited_ms);
         if let Some(earlier) = self.batches.get_mut(&batch.version) {
-            earlier.times += 1;
             earlier.waited += waited;
-            if earlier.batch.entries != batch.entries {
-                self.contradictions.push(format!(
-                    "batch {} was not the same when it was redelivered",
-                    batch.version
+            if batch.replayed {
+                earlier.replayed += 1;
+            } else {
+                earlier.redelivered += 1;
+            }
+            if !earlier.holds_the_same_as(&batch) {
+                self.differences.push(format!(
+                    "batch {} was not the same when it was {}",
+                    batch.version,
+                    if batch.replayed { "replayed" } else { "redelivered" }
                 ));
             }
-            if !batch.redelivered {
+            if !batch.redelivered && !batch.replayed {
                 self.contradictions
                     .push(format!("batch {} was delivered twice as if it were new", batch.version));
             }
@@ -62,10 +113,30 @@ impl TrainerRecord {
             batch.version,
             Delivered {
                 batch,
-                times: 1,
+                redelivered: 0,
+                replayed: 0,
                 waited,
             },
         );
+    }
+
+    /// The batch must be the one that the trainer's weights are to be trained with, and `replayed` say whether that was
+    /// done before.
+    fn check_turn(&mut self, batch: &BatchRecord) {
+        let version = batch.version;
+        if version != self.trainer_version {
+            self.contradictions.push(format!(
+                "batch {version} was delivered to a trainer with weights of version {}",
+                self.trainer_version
+            ));
+        }
+        if batch.replayed != (version < self.policy_version) {
+            self.contradictions.push(format!(
+                "batch {version} was delivered as {} when version {} was the latest",
+                if batch.replayed { "replayed" } else { "not replayed" },
+                self.policy_version
+            ));
+        }
     }
 
     fn check_entries(&mut self, batch: &BatchRecord) {
@@ -89,7 +160,22 @@ impl TrainerRecord {
     /// Whether the batch has the entries that it had when it was delivered before; `None` if it never was.
     pub(super) fn was_the_same(&self, batch: &BatchRecord) -> Option<bool> {
         let earlier = self.batches.get(&batch.version)?;
-        Some(earlier.batch.entries == batch.entries)
+        Some(earlier.holds_the_same_as(batch))
+    }
+
+    /// How often batches were delivered again because they had not been published.
+    pub(super) fn redelivered(&self) -> u64 {
+        self.batches.values().map(|delivered| delivered.redelivered).sum()
+    }
+
+    /// How often batches were delivered again to be trained again.
+    pub(super) fn replayed(&self) -> u64 {
+        self.batches.values().map(|delivered| delivered.replayed).sum()
+    }
+
+    /// How later deliveries of a batch differ from its first one.
+    pub(super) fn differences(&self) -> &[String] {
+        &self.differences
     }
 
     /// The batches, in order.
@@ -120,6 +206,13 @@ impl TrainerRecord {
     /// What does not fit together: within this record, and between it and the event log.
     pub(super) fn contradictions(&self, log: &Audit) -> Vec<String> {
         let mut found = self.contradictions.clone();
+        if self.replayed() != log.replayed {
+            found.push(format!(
+                "{} to be trained again, and {} in the event log",
+                counted(self.replayed(), "delivery"),
+                log.replayed
+            ));
+        }
         for (version, delivered) in &self.batches {
             let said = composition(&delivered.batch);
             match log.batches.get(version) {
@@ -139,6 +232,13 @@ impl TrainerRecord {
     }
 }
 
+impl Delivered {
+    /// Whether the delivery has the entries of the first one, in the same order.
+    fn holds_the_same_as(&self, batch: &BatchRecord) -> bool {
+        self.batch.entries == batch.entries && self.batch.tokens == batch.tokens
+    }
+}
+
 /// How many entries of the batch have each staleness.
 pub(super) fn composition(batch: &BatchRecord) -> Composition {
     let mut composition = Composition::new();
@@ -155,87 +255,4 @@ pub(super) fn in_words(composition: &Composition) -> String {
         .map(|(staleness, count)| format!("{staleness}: {count}"))
         .collect();
     parts.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::commands::demo::record::EntryRecord;
-
-    fn entry(number: u128, version: u64, staleness: u64) -> EntryRecord {
-        EntryRecord {
-            id: TrajectoryId(uuid::Uuid::from_u128(number)),
-            version: Version(version),
-            staleness,
-        }
-    }
-
-    fn batch(version: u64, redelivered: bool, entries: Vec<EntryRecord>) -> BatchRecord {
-        BatchRecord {
-            version: Version(version),
-            redelivered,
-            waited_ms: 100,
-            tokens: 10,
-            entries,
-        }
-    }
-
-    fn log(batches: &[(u64, &[(u64, u64)])]) -> Audit {
-        let batches = batches
-            .iter()
-            .map(|(version, counts)| (Version(*version), counts.iter().copied().collect()));
-        Audit {
-            batches: batches.collect(),
-            ..Audit::default()
-        }
-    }
-
-    #[test]
-    fn a_redelivered_batch_counts_once_and_its_waits_add_up() {
-        let mut record = TrainerRecord::new(1);
-        record.add(batch(0, false, vec![entry(1, 0, 0), entry(2, 0, 0)]));
-        record.add(batch(0, true, vec![entry(1, 0, 0), entry(2, 0, 0)]));
-        record.add(batch(1, false, vec![entry(3, 0, 1), entry(4, 1, 0)]));
-        assert_eq!(
-            record.contradictions(&log(&[(0, &[(0, 2)]), (1, &[(0, 1), (1, 1)])])),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            (record.entries(), record.tokens(), record.waited()),
-            (4, 20, Duration::from_millis(300))
-        );
-    }
-
-    #[test]
-    fn a_delivery_that_breaks_the_protocol_is_noticed() {
-        let mut record = TrainerRecord::new(1);
-        record.add(batch(2, false, vec![entry(1, 0, 2)]));
-        record.add(batch(3, false, vec![entry(1, 3, 0), entry(2, 3, 1)]));
-        record.add(batch(3, false, vec![entry(2, 3, 0)]));
-        assert_eq!(
-            record.contradictions(&log(&[(2, &[(2, 1)]), (3, &[(0, 1), (1, 1)])])),
-            [
-                "batch 2: entry 00000000-0000-0000-0000-000000000001 of version 0 has staleness 2",
-                "entry 00000000-0000-0000-0000-000000000001 is in batch 2 and in batch 3",
-                "batch 3: entry 00000000-0000-0000-0000-000000000002 of version 3 has staleness 1",
-                "batch 3 was not the same when it was redelivered",
-                "batch 3 was delivered twice as if it were new",
-            ]
-        );
-    }
-
-    #[test]
-    fn the_event_log_must_say_the_same() {
-        let mut record = TrainerRecord::new(1);
-        record.add(batch(1, false, vec![entry(1, 0, 1)]));
-        record.add(batch(2, false, vec![entry(2, 2, 0)]));
-        assert_eq!(
-            record.contradictions(&log(&[(1, &[(0, 1)]), (3, &[(0, 1)])])),
-            [
-                "batch 1 was delivered with staleness 1: 1, and has 0: 1 in the event log",
-                "batch 2 was delivered, and is not in the event log",
-                "batch 3 is in the event log, and was never delivered",
-            ]
-        );
-    }
 }
