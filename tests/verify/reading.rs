@@ -122,6 +122,7 @@ async fn the_events_of_a_run_that_is_created_again_begin_with_its_creation() {
     run.put("", json!({ "batch_size": 1, "max_staleness": 0 }))
         .await
         .status(201);
+    run.names_lineage(1).await;
     run.reserve(0, "z").await.ok();
 
     let after = events(&run, 0).await;
