@@ -13,6 +13,7 @@ mod fuzz;
 mod hostile;
 mod idle;
 mod keys;
+mod killed_between;
 mod layouts;
 mod lines;
 mod memory;

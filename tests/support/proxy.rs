@@ -24,6 +24,8 @@ pub(crate) enum Traffic {
     Pass,
     /// Passes requests on, and hangs up instead of passing on what comes back: the work is done, nobody knows.
     CutAnswers,
+    /// Passes requests on, and keeps what comes back: the work is done, and whoever asked still waits.
+    KeepAnswers,
     /// Hangs up on every connection.
     Refuse,
     /// Keeps every connection open and loses what arrives, as a network that drops packets does.
@@ -185,12 +187,12 @@ async fn carry(
         };
         match (link.now(), direction) {
             (Traffic::Refuse, _) => return,
-            (Traffic::BlackHole, _) => {}
+            (Traffic::BlackHole, _) | (Traffic::KeepAnswers, Direction::Answer) => {}
             (Traffic::CutAnswers, Direction::Answer) => {
                 link.cuts.fetch_add(1, Ordering::SeqCst);
                 return;
             }
-            (Traffic::Pass | Traffic::CutAnswers, _) => {
+            (Traffic::Pass | Traffic::CutAnswers | Traffic::KeepAnswers, _) => {
                 if to.write_all(&bytes[..length]).await.is_err() {
                     return;
                 }
