@@ -47,7 +47,9 @@ pub enum Refusal {
     #[error("a newer session has opened: this one is over")]
     Fenced,
     /// The database has lost writes that were acknowledged, or the caller knows of such.
-    #[error("the database lost writes of this run: they go on once the trainer has opened a session")]
+    #[error(
+        "the run is behind what its servers, or the caller, have seen of it: the database lost writes; a trainer session that opens goes on from what there is"
+    )]
     LedgerBehind,
     /// The database does not know the version that the trainer resumes from.
     #[error(
