@@ -6,6 +6,7 @@
 -- body     config, state, occupied: [[id …] for each open buffer, in slot order], reserved: [{ id, version, buffer, slot }]
 --@include run
 --@include tables
+--@include batches
 
 local stopped = run.load()
 if stopped then
@@ -13,21 +14,9 @@ if stopped then
 end
 tables.open()
 
-local CHUNK = 1000
 local occupied = {}
 for index, count in ipairs(run.state.buffers) do
-  local buffer = run.state.next_buffer + index - 1
-  local ids = {}
-  for from = 0, count[1] - 1, CHUNK do
-    local fields = {}
-    for slot = from, math.min(from + CHUNK, count[1]) - 1 do
-      fields[#fields + 1] = tables.occupied_field(buffer, slot)
-    end
-    for _, id in ipairs(redis.call('HMGET', keys.occupied, unpack(fields))) do
-      ids[#ids + 1] = id
-    end
-  end
-  occupied[index] = ids
+  occupied[index] = batches.ids(run.state.next_buffer + index - 1, 0, count[1])
 end
 
 local reserved = {}
