@@ -1,7 +1,8 @@
 #!lua
 -- Changes the parts of a run's configuration that may change (PATCH).
 --
--- args     changes: { lease_ms?, max_concurrency?, keep_batches? }, cleared: the names of those to be unset
+-- args     changes: { lease_ms?, max_concurrency?, reservation_timeout_ms?, stuck_timeout_ms?, stuck_max_reserved?,
+--          keep_batches? }, cleared: the names of those to be unset
 -- body     configured, with config
 -- event    run_changed, if anything differs
 --

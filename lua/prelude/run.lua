@@ -22,6 +22,13 @@ local keys = {
   batches = KEYS[12], -- hash: buffer -> batch, "buffer/version" -> how many of its occupied entries have that version
   versions = KEYS[13], -- hash: version -> its weights and when it was published
   events = KEYS[14], -- stream: the event log; the id of an event is its seq
+  members = KEYS[15], -- hash: "id:index" -> a member of a group
+  orphans = KEYS[16], -- sorted set: the groups without an owner, scored as in `reserved`
+  ages = KEYS[17], -- sorted set: every reserved id, scored by the run's clock at its grant
+  prompts = KEYS[18], -- hash: feed position -> prompt
+  queue = KEYS[19], -- sorted set: the queued prompts, in the order in which they are handed out
+  fates = KEYS[20], -- sorted set: "state:position" of prompts that left the queue for good, in that order
+  figures = KEYS[21], -- hash: what was trained, filtered and discarded, by length
 }
 
 -- Instants are the database's clock; everything that is compared with a limit uses the run's clock.
@@ -69,8 +76,8 @@ end
 
 function run.look_at_all()
   run.look_at(
-    { 'entries', 'occupied', 'sessions', 'requests', 'batches', 'versions' },
-    { 'reserved', 'workers', 'leases', 'held', 'cancelled', 'forget' }
+    { 'entries', 'occupied', 'sessions', 'requests', 'batches', 'versions', 'members', 'prompts', 'figures' },
+    { 'reserved', 'workers', 'leases', 'held', 'cancelled', 'forget', 'orphans', 'ages', 'queue', 'fates' }
   )
 end
 

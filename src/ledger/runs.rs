@@ -90,6 +90,15 @@ pub struct ConfigChanges {
     /// The most trajectories that may be generating at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<u64>,
+    /// The age at which a reservation is discarded, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation_timeout_ms: Option<u64>,
+    /// How long the trainer waits for a stuck buffer, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_timeout_ms: Option<u64>,
+    /// The most reservations in the next buffer with which that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_max_reserved: Option<u64>,
     /// How many taken batches are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_batches: Option<u64>,
@@ -234,11 +243,13 @@ impl Ledger {
 }
 
 fn differing_fields(existing: &RunConfig, wanted: &RunConfig) -> Vec<&'static str> {
-    let compared = [
-        ("batch_size", existing.batch_size == wanted.batch_size),
-        ("max_staleness", existing.max_staleness == wanted.max_staleness),
-        ("slots_per_buffer", existing.slots_per_buffer == wanted.slots_per_buffer),
-        ("initial_version", existing.initial_version == wanted.initial_version),
+    macro_rules! compared {
+        ($($field:ident)*) => { [$((stringify!($field), existing.$field == wanted.$field)),*] };
+    }
+    let compared = compared![
+        batch_size max_staleness slots_per_buffer initial_version
+        group_size group_candidates auto_occupy drop_zero_variance adopt_groups
+        prompt_queue order order_window max_attempts drop_on final_batch
     ];
     compared
         .into_iter()

@@ -65,6 +65,23 @@ pub struct Place {
     pub slot: Slot,
 }
 
+/// Where in the order of all prompts one was fed, from 0 (*The prompt queue*).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct FeedPosition(#[serde(deserialize_with = "exact")] pub u64);
+
+/// Which attempt at a prompt an entry is, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+/// A reward. Rewards are finite, so that all can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Reward(pub f64);
+
+impl Eq for Reward {}
+
 impl Place {
     /// The place in slot `slot` of buffer `buffer`.
     pub fn new(buffer: u64, slot: u32) -> Self {
@@ -102,6 +119,18 @@ impl fmt::Display for Epoch {
 }
 
 impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for FeedPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

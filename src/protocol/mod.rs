@@ -10,10 +10,12 @@ pub mod ids;
 pub mod invariants;
 #[cfg(test)]
 mod notation;
+pub mod prompt;
 pub mod reason;
 pub mod tables;
 
-pub use config::RunConfig;
-pub use event::{Effect, Event, EventType, LoggedEffect, ResumeMode};
-pub use ids::{BufferId, Epoch, Lineage, Place, Slot, TrajectoryId, Version, Weights};
+pub use config::{FinalBatch, PromptOrder, RunConfig};
+pub use event::{DrainQueue, Effect, Event, EventType, FedPrompt, LoggedEffect, ResumeMode};
+pub use ids::{Attempt, BufferId, Epoch, FeedPosition, Lineage, Place, Reward, Slot, TrajectoryId, Version, Weights};
+pub use prompt::PromptState;
 pub use reason::Reason;

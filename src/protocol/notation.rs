@@ -12,13 +12,8 @@ use super::{Effect, Lineage, Place, RunConfig, TrajectoryId, Version, Weights};
 /// `B`, `S`, `η`, and nothing else out of the ordinary.
 pub(super) fn config(batch_size: u32, slots_per_buffer: u32, max_staleness: u64) -> RunConfig {
     RunConfig {
-        batch_size,
-        max_staleness,
         slots_per_buffer,
-        max_concurrency: None,
-        lease_ms: 30_000,
-        keep_batches: 256,
-        initial_version: 0,
+        ..RunConfig::new(batch_size, max_staleness)
     }
 }
 
@@ -124,6 +119,16 @@ pub(super) fn shorthand(effects: &[Effect]) -> Vec<String> {
             Effect::Discarded { reason, from, .. } => format!("{} {reason}", place(from)),
             Effect::Pruned { .. } => "pruned".to_owned(),
             Effect::Replaced { from, to, .. } => format!("{} replaced {}", place(from), place(to)),
+            Effect::Member { index, failed, .. } => format!("{index} {}", if *failed { "failed" } else { "finished" }),
+            Effect::Continued { version, .. } => format!("under {version}"),
+            Effect::Orphaned { .. } => "orphaned".to_owned(),
+            Effect::Adopted { .. } => "adopted".to_owned(),
+            Effect::Prompt {
+                position,
+                state,
+                attempt,
+                ..
+            } => format!("prompt {position} {state} {attempt}"),
         };
         format!("{}: {change}", letter(effect.id()))
     };

@@ -21,6 +21,18 @@ pub enum Reason {
     Rewound,
     /// No batch to come may have it: a rewind or a forced resume left it without a legal place.
     TooStale,
+    /// The trainer waited for its buffer for too long.
+    StuckTimeout,
+    /// It was reserved for too long.
+    TimedOut,
+    /// So many of its candidates failed that the group cannot be filled.
+    GroupFailed,
+    /// All rewards of the group are equal.
+    ZeroVariance,
+    /// The run ends without a batch for it.
+    Drained,
+    /// Of members and no entry: the group has all that it needs.
+    GroupFilled,
     /// A word of the client that discarded it.
     Client(String),
 }
@@ -51,13 +63,22 @@ impl Reason {
             Self::Surplus => "surplus",
             Self::Rewound => "rewound",
             Self::TooStale => "too_stale",
+            Self::StuckTimeout => "stuck_timeout",
+            Self::TimedOut => "timed_out",
+            Self::GroupFailed => "group_failed",
+            Self::ZeroVariance => "zero_variance",
+            Self::Drained => "drained",
+            Self::GroupFilled => "group_filled",
             Self::Client(word) => word,
         }
     }
 
     /// Whether the worker, if it was only slow, may still finish an entry discarded for this (*Late occupy*).
     pub fn allows_late_occupy(&self) -> bool {
-        matches!(self, Self::LeaseExpired | Self::Abandoned)
+        matches!(
+            self,
+            Self::LeaseExpired | Self::Abandoned | Self::StuckTimeout | Self::TimedOut
+        )
     }
 }
 
@@ -70,6 +91,12 @@ impl From<&str> for Reason {
             "surplus" => Self::Surplus,
             "rewound" => Self::Rewound,
             "too_stale" => Self::TooStale,
+            "stuck_timeout" => Self::StuckTimeout,
+            "timed_out" => Self::TimedOut,
+            "group_failed" => Self::GroupFailed,
+            "zero_variance" => Self::ZeroVariance,
+            "drained" => Self::Drained,
+            "group_filled" => Self::GroupFilled,
             other => Self::Client(other.to_owned()),
         }
     }

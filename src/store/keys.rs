@@ -1,7 +1,7 @@
 //! The keys of a run. They share one hash tag, so that they live in one slot of a cluster.
 
 /// The parts of a run, in the order in which every script gets them as `KEYS` (`lua/prelude/run.lua` says what each holds).
-pub const PARTS: [&str; 14] = [
+pub const PARTS: [&str; 21] = [
     "run",
     "entries",
     "reserved",
@@ -16,6 +16,13 @@ pub const PARTS: [&str; 14] = [
     "batches",
     "versions",
     "events",
+    "members",
+    "orphans",
+    "ages",
+    "prompts",
+    "queue",
+    "fates",
+    "figures",
 ];
 
 /// The sorted set of the names of all runs, in the order of the names.

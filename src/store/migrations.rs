@@ -31,11 +31,18 @@ pub static LADDER: LazyLock<Vec<Migration>> = LazyLock::new(|| {
                 include_str!("../../migrations/0002_trainer_sessions.lua"),
             ),
         },
+        Migration {
+            layout: 3,
+            script: Script::new(
+                "0003_groups_and_prompts",
+                include_str!("../../migrations/0003_groups_and_prompts.lua"),
+            ),
+        },
     ]
 });
 
 /// The layout that this program reads and writes.
-pub const CURRENT: u32 = 2;
+pub const CURRENT: u32 = 3;
 
 /// Brings a run from layout `found` to the top of the ladder, one step after another.
 ///

@@ -79,13 +79,12 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
     (1..5_u32, spare, 0..5_u64, limit).prop_map(|(batch_size, spare, max_staleness, limit)| RunConfig {
-        batch_size,
-        max_staleness,
         slots_per_buffer: batch_size + spare,
         max_concurrency: limit,
         lease_ms: 30_000,
         keep_batches: 4,
         initial_version: 3,
+        ..RunConfig::new(batch_size, max_staleness)
     })
 }
 

@@ -121,5 +121,8 @@ fn within_bounds(config: &RunConfig) -> bool {
     (1..=65_536).contains(&config.batch_size)
         && slots.contains(&config.slots_per_buffer)
         && config.max_staleness <= 64
+        && (1..=1_024).contains(&config.group_size)
+        && (config.group_size..=1_024).contains(&config.group_candidates)
+        && config.order_window > 0
         && config.initial_version <= GREATEST_EXACT_IN_JSON
 }

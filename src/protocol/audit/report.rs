@@ -89,7 +89,7 @@ impl Report {
                 Effect::Discarded { reason, .. } => {
                     *self.discarded.entry(reason.to_string()).or_insert(0) += 1;
                 }
-                Effect::Moved { .. } | Effect::Promoted { .. } | Effect::Pruned { .. } | Effect::Replaced { .. } => {}
+                _ => {}
             }
         }
     }

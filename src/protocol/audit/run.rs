@@ -71,7 +71,12 @@ impl Run {
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
-            EventType::Claim => Ok(Vec::new()),
+            EventType::Claim
+            | EventType::Member
+            | EventType::Segment
+            | EventType::Stream
+            | EventType::Feed
+            | EventType::Drain => Ok(Vec::new()),
             EventType::Take => self.expected_of_take(version(event)?),
             EventType::Deliver => self.expected_of_deliver(event),
             EventType::Publish => self.expected_of_publish(version(event)?),

@@ -206,8 +206,7 @@ impl SlotTables {
         &self.config
     }
 
-    /// Changes the parts of the configuration that may change while a run lives: `max_concurrency`, `lease_ms` and
-    /// `keep_batches`.
+    /// Changes the parts of the configuration that may change while a run lives: limits of time and number.
     ///
     /// # Errors
     ///
@@ -216,6 +215,9 @@ impl SlotTables {
         let changeable = RunConfig {
             max_concurrency: config.max_concurrency,
             lease_ms: config.lease_ms,
+            reservation_timeout_ms: config.reservation_timeout_ms,
+            stuck_timeout_ms: config.stuck_timeout_ms,
+            stuck_max_reserved: config.stuck_max_reserved,
             keep_batches: config.keep_batches,
             ..self.config.clone()
         };
@@ -276,7 +278,7 @@ impl SlotTables {
 
 /// A part of the configuration that never changes was to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("only max_concurrency, lease_ms and keep_batches of a run can change")]
+#[error("only a run's limits of time and number can change")]
 pub struct ConfigRefusal;
 
 /// The buffers `V ..= V + η`, empty.

@@ -103,6 +103,11 @@ impl SlotTables {
                 };
             }
             Effect::Pruned { .. } => self.forget(id),
+            Effect::Member { .. }
+            | Effect::Continued { .. }
+            | Effect::Orphaned { .. }
+            | Effect::Adopted { .. }
+            | Effect::Prompt { .. } => {}
         }
         Ok(())
     }
