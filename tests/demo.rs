@@ -154,6 +154,26 @@ async fn the_demo_survives_what_it_does_to_itself_and_counts_no_violation() {
 }
 
 #[tokio::test]
+async fn the_worked_example_is_played_row_by_row() {
+    let mut demo = Started::new(&["demo", "--scenario", "example"]);
+
+    let (said, complaint, status) = demo.end().await;
+
+    assert!(status.success(), "{complaint}{said}");
+    for expected in [
+        "  buffer 0  buffer 1  buffer 2\n",
+        "  . . f e   d c b a   closed    ✓ A–F reserve at version 0\n",
+        "  taken     F G b h   J k l i   ✓ J finishes: h and b may not go to buffer 2\n",
+        "  taken     taken     taken     ✓ version 2 published: buffer 2 is taken at once\n",
+        "  13 of 13 steps as in the example\n",
+        "  event log: 0 violations in ",
+    ] {
+        assert!(said.contains(expected), "no `{expected}` in:\n{said}");
+    }
+    assert_eq!(demo.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
 async fn an_interrupted_demo_takes_all_its_processes_with_it() {
     let mut demo = Started::new(&ENDLESS);
     let server = pid_in(&demo.line_with("listens on").await);

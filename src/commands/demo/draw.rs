@@ -110,7 +110,7 @@ fn slot_table(buffer: &BufferTable, batch_size: u32, room: usize) -> Line {
     let occupied = buffer
         .slots
         .iter()
-        .filter(|slot| matches!(slot, SlotView::Occupied { .. }))
+        .filter(|slot| matches!(slot, SlotView::Occupied { .. } | SlotView::Taken { .. }))
         .count() as u64;
     let remark = format!(
         "  {}, {} of {}",
@@ -123,8 +123,13 @@ fn slot_table(buffer: &BufferTable, batch_size: u32, room: usize) -> Line {
 
 fn mark(slot: &SlotView) -> (Ink, String) {
     match slot {
-        SlotView::Occupied { staleness } => (staleness_ink(*staleness), "■".to_owned()),
-        SlotView::Reserved { worker } => (Ink::Cyan, worker_mark(worker).to_string()),
+        SlotView::Occupied { staleness, .. } | SlotView::Taken { staleness } => {
+            (staleness_ink(*staleness), "■".to_owned())
+        }
+        SlotView::Reserved {
+            worker: Some(worker), ..
+        } => (Ink::Cyan, worker_mark(worker).to_string()),
+        SlotView::Reserved { worker: None, .. } => (Ink::Red, "?".to_owned()),
         SlotView::Empty | SlotView::Other => (Ink::Dim, "·".to_owned()),
     }
 }
@@ -208,9 +213,11 @@ mod tests {
             '.' => SlotView::Empty,
             'A'..='D' => SlotView::Occupied {
                 staleness: u64::from(slot) - u64::from('A'),
+                prompt: None,
             },
             digit => SlotView::Reserved {
-                worker: format!("rollout-{digit}"),
+                worker: Some(format!("rollout-{digit}")),
+                prompt: None,
             },
         });
         BufferTable {

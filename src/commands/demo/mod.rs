@@ -1,6 +1,6 @@
 //! `berth demo`: a whole asynchronous training job on this machine, with everything that goes wrong in one.
 //!
-//! [`story`] starts the processes and tells what happens; [`worker`] and [`trainer`] are those processes, which know nothing
+//! [`example`] is another show: the worked example of the protocol. [`story`] starts the processes and tells what happens; [`worker`] and [`trainer`] are those processes, which know nothing
 //! but the server's address; [`audit`] and [`compare`] say at the end whether the protocol held.
 
 mod audit;
@@ -8,6 +8,7 @@ mod cast;
 mod checkpoint;
 mod compare;
 mod draw;
+mod example;
 mod ink;
 mod lengths;
 mod pace;
@@ -29,7 +30,7 @@ use crate::client::Client;
 use crate::commands::processes::{Notice, interrupted};
 use cast::Cast;
 use ink::Line;
-use plan::{Plan, RUN};
+use plan::{Plan, RUN, Scenario};
 use screen::Screen;
 use story::DemoError;
 use summary::Summary;
@@ -38,9 +39,13 @@ pub use plan::DemoArgs;
 pub use trainer::{DemoTrainerArgs, run_trainer};
 pub use worker::{DemoWorkerArgs, run_worker};
 
-/// Plays the whole job. Fails if a process does, or if an invariant was violated; an unusable file of lengths is wrong use.
+/// Plays the whole job, or the worked example. Fails if a process does, or if an invariant was violated; an unusable file of lengths is wrong use.
 pub async fn run(args: DemoArgs) -> ExitCode {
-    match stage(args).await {
+    let outcome = match args.scenario {
+        Scenario::Job => stage(args).await,
+        Scenario::Example => example::stage().await,
+    };
+    match outcome {
         Ok(Verdict::Clean) => ExitCode::SUCCESS,
         Ok(Verdict::Violated) => ExitCode::FAILURE,
         Err(error) => {

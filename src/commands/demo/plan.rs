@@ -15,6 +15,15 @@ pub(super) const CHECKPOINT_EVERY: u64 = 4;
 /// The run's name.
 pub(super) const RUN: &str = "demo";
 
+/// What `berth demo` can play.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Scenario {
+    /// A training job, with everything that goes wrong in one.
+    Job,
+    /// The worked example of the protocol, step by step, each compared with the protocol's table. No other flag matters.
+    Example,
+}
+
 /// A whole asynchronous training job on this machine: a server, rollout workers and a trainer, as real processes.
 ///
 /// Nothing is generated or trained: response lengths are drawn, and time is compressed. On the way one worker is killed with
@@ -23,6 +32,9 @@ pub(super) const RUN: &str = "demo";
 /// one is violated.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
+    /// What is played.
+    #[arg(long, env = "BERTH_DEMO_SCENARIO", value_enum, default_value_t = Scenario::Job)]
+    pub(super) scenario: Scenario,
     /// Entries in one training batch.
     #[arg(
         long,
@@ -109,11 +121,7 @@ impl Plan {
     }
 
     pub(super) fn run_settings(&self) -> RunSettings {
-        RunSettings {
-            batch_size: self.batch_size,
-            max_staleness: self.max_staleness,
-            lease_ms: LEASE_MS,
-        }
+        RunSettings::new(self.batch_size, self.max_staleness, LEASE_MS)
     }
 
     /// The batch from which on a worker is due to be killed.

@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::cast::Cast;
 use super::compare::TrainerRecord;
 use super::draw::{self, TrainerView, View, WorkerLine};
+use super::example::Deviation;
 use super::ink::Ink;
 use super::lengths::LengthsError;
 use super::plan::{Plan, RUN};
@@ -43,6 +44,8 @@ pub(super) enum DemoError {
     Call(#[from] ClientError),
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Example(#[from] Deviation),
     #[error("a process could not be started: {0}")]
     Spawn(#[from] io::Error),
     #[error("{name} ended unexpectedly ({status}){log}")]

@@ -77,6 +77,7 @@ impl Story<'_> {
 fn as_table(batch: &BatchRecord, state: &str) -> BufferTable {
     let slots = batch.entries.iter().map(|entry| SlotView::Occupied {
         staleness: entry.staleness,
+        prompt: None,
     });
     BufferTable {
         version: BufferId(batch.version.0),

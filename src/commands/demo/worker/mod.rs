@@ -155,6 +155,7 @@ impl Rollout {
             count,
             version: None,
             prompts,
+            adopt: None,
             wait_ms: RESERVE_WAIT.as_secs() * 1_000,
             request_id: Uuid::new_v4().to_string(),
         }
