@@ -150,8 +150,9 @@ pub struct Heartbeat {
     pub session: String,
     /// The version of the weights it holds.
     pub version: Version,
-    /// Every entry that it is generating.
-    pub holding: Vec<TrajectoryId>,
+    /// Every entry that it is generating; `None` says nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holding: Option<Vec<TrajectoryId>>,
     /// The cancellations that it has acted on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acknowledged: Vec<TrajectoryId>,
