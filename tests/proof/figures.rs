@@ -86,18 +86,30 @@ impl Figures {
         let Job { max_staleness, batches } = self.job;
         let (batch_count, groups) = (self.batches.len() as u64, batches * GROUPS_PER_BATCH);
         assert_eq!(self.violations, Vec::<String>::new(), "η = {max_staleness}");
-        assert_eq!((batch_count, self.report.takes), (batches, batches), "η = {max_staleness}");
+        assert_eq!(
+            (batch_count, self.report.takes),
+            (batches, batches),
+            "η = {max_staleness}"
+        );
         assert_eq!(self.discards(), 0, "η = {max_staleness}: {:?}", self.report.discarded);
         assert_eq!(
             (self.report.reserved, self.report.occupied, self.report.late),
             (groups, groups, 0),
             "η = {max_staleness}"
         );
-        let logged: Vec<Composition> = self.report.batches.iter().map(|batch| batch.staleness.clone()).collect();
+        let logged: Vec<Composition> = self
+            .report
+            .batches
+            .iter()
+            .map(|batch| batch.staleness.clone())
+            .collect();
         let told: Vec<Composition> = self.batches.iter().map(|batch| counted(batch)).collect();
         assert_eq!(logged, told, "η = {max_staleness}: the log and the trainer agree");
         let highest = self.composition().into_keys().max();
-        assert!(highest <= Some(max_staleness), "η = {max_staleness}: staleness {highest:?}");
+        assert!(
+            highest <= Some(max_staleness),
+            "η = {max_staleness}: staleness {highest:?}"
+        );
         let totals = &self.status["totals"];
         assert_eq!(
             (&self.status["reserved"], &self.status["occupied"], &totals["trained"]),

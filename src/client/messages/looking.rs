@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{BufferId, Event, Version};
+use crate::protocol::{BufferId, Event, RunConfig, Version};
 
 /// `PUT /v1/runs/{run}`: the part of the configuration that is not left at its default.
 #[derive(Debug, Clone, Serialize)]
@@ -49,6 +49,8 @@ impl RunSettings {
 /// `GET /v1/runs/{run}`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunStatus {
+    /// What the run was created with.
+    pub config: RunConfig,
     /// The latest published version.
     pub policy_version: Version,
     /// Entries that hold a slot and still generate.

@@ -70,6 +70,10 @@ impl Cast {
         ] {
             arguments.extend([flag.into(), value.into()]);
         }
+        // A process that takes the place of another does not hang.
+        if self.workers_started <= plan.workers && name == plan.straggler() {
+            arguments.extend(["--hang-at".into(), plan.hangs_at().to_string().into()]);
+        }
         if let Some(file) = &plan.lengths_file {
             arguments.extend(["--lengths".into(), file.into()]);
         }
@@ -88,6 +92,9 @@ impl Cast {
             "--checkpoint".into(),
             self.directory.path().join("checkpoint.json").into(),
         ]);
+        if plan.stream {
+            arguments.push("--stream".into());
+        }
         let process = self.start(TRAINER, arguments)?;
         let pid = process.pid();
         self.trainer = Some(process);

@@ -38,7 +38,7 @@ pub(super) struct View {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TrainerView {
     Starting,
-    Waiting { since: Duration },
+    Waiting { since: Duration, has: usize },
     Training { tokens: u64, replayed: bool },
     Killed,
 }
@@ -166,12 +166,13 @@ fn trainer(view: &View) -> Line {
     let line = Line::new("  trainer      ");
     match view.trainer {
         TrainerView::Starting => line.then(Ink::Dim, "starting"),
-        TrainerView::Waiting { since } => {
+        TrainerView::Waiting { since, has } => {
             let waited = seconds(view.elapsed.saturating_sub(since));
-            line.then(
-                Ink::Yellow,
-                format!("waits for batch {}: {waited}", view.trainer_version),
-            )
+            let what = match has {
+                0 => format!("waits for batch {}: {waited}", view.trainer_version),
+                _ => format!("has {has} of batch {}, waits for more: {waited}", view.trainer_version),
+            };
+            line.then(Ink::Yellow, what)
         }
         TrainerView::Training { tokens, replayed } => {
             let again = if replayed { " again" } else { "" };
@@ -245,6 +246,7 @@ mod tests {
             buffers: vec![buffer(7, "stuck", "AABBBB13"), buffer(8, "pending", "A....231")],
             trainer: TrainerView::Waiting {
                 since: Duration::from_secs(12),
+                has: 0,
             },
             workers: vec![
                 WorkerLine {

@@ -7,8 +7,10 @@ mod audit;
 mod cast;
 mod checkpoint;
 mod compare;
+mod delivery;
 mod draw;
 mod example;
+mod groups;
 mod ink;
 mod lengths;
 mod pace;
@@ -16,13 +18,14 @@ mod plan;
 mod record;
 mod screen;
 mod story;
+mod streaming;
 mod summary;
 mod text;
 mod trainer;
 mod worker;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -62,14 +65,33 @@ enum Verdict {
     Violated,
 }
 
-/// Plays the job, and clears the stage however it ends.
+/// Plays the job; to be streamed, twice, and the two are compared.
 async fn stage(args: DemoArgs) -> Result<Verdict, DemoError> {
     let plan = Plan::new(args)?;
+    let mut screen = Screen::stdout();
+    for line in plan.describe() {
+        screen.add(&Line::new(line));
+    }
+    if !plan.stream {
+        return Ok(play(&plan, &mut screen).await?.verdict);
+    }
+    screen.add(&streaming::heading("First with whole batches"));
+    let whole = play(&plan.with_whole_batches(), &mut screen).await?;
+    screen.add(&streaming::heading("Again with the same seed, streamed"));
+    let streamed = play(&plan, &mut screen).await?;
+    for line in streaming::comparison(&whole, &streamed) {
+        screen.add(&line);
+    }
+    let is_clean = [&whole, &streamed].iter().all(|each| each.verdict == Verdict::Clean);
+    Ok(if is_clean { Verdict::Clean } else { Verdict::Violated })
+}
+
+/// Plays the job once, and clears the stage however it ends.
+async fn play(plan: &Plan, screen: &mut Screen) -> Result<Outcome, DemoError> {
     let (sender, mut notices) = mpsc::unbounded_channel();
     let mut cast = Cast::with_server(sender)?;
-    let mut screen = Screen::stdout();
     let outcome = tokio::select! {
-        outcome = perform(&plan, &mut cast, &mut notices, &mut screen) => outcome,
+        outcome = perform(plan, &mut cast, &mut notices, screen) => outcome,
         _ = interrupted() => Err(DemoError::Interrupted),
     };
     screen.clear();
@@ -82,10 +104,7 @@ async fn perform(
     cast: &mut Cast,
     notices: &mut mpsc::UnboundedReceiver<Notice>,
     screen: &mut Screen,
-) -> Result<Verdict, DemoError> {
-    for line in plan.describe() {
-        screen.add(&Line::new(line));
-    }
+) -> Result<Outcome, DemoError> {
     cast.server_ready().await?;
     let started_at = Instant::now();
     let record = story::play(plan, cast, notices, screen).await?;
@@ -96,6 +115,7 @@ async fn perform(
     let contradictions = record.contradictions(&audit);
     let summary = Summary {
         max_staleness: plan.max_staleness,
+        group_size: plan.group_size,
         pace: plan.pace,
         took,
         record: &record,
@@ -105,9 +125,23 @@ async fn perform(
     for line in summary.lines() {
         screen.add(&line);
     }
-    Ok(if summary.is_clean() {
-        Verdict::Clean
-    } else {
-        Verdict::Violated
+    Ok(Outcome {
+        verdict: if summary.is_clean() {
+            Verdict::Clean
+        } else {
+            Verdict::Violated
+        },
+        took,
+        waited: record.waited(),
     })
+}
+
+/// What a job amounted to.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    verdict: Verdict,
+    /// From the start of the processes to the last published version.
+    took: Duration,
+    /// How long the trainer waited for batches and pieces of them.
+    waited: Duration,
 }

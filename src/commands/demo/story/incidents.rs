@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::fates::StragglerIncident;
 use super::{DemoError, Story};
 use crate::commands::demo::draw::TrainerView;
 use crate::commands::demo::ink::Ink;
 use crate::commands::demo::text::counted;
 
-/// For how many batches a moment is awaited at which a worker holds much.
-const PATIENCE: u64 = 1;
+/// For how many batches a moment is awaited at which a worker holds much, or has finished some members of a group.
+const PATIENCE: u64 = 2;
 /// How long the killed trainer stays away.
 const TRAINER_ABSENCE: Duration = Duration::from_millis(500);
 
@@ -44,17 +45,23 @@ impl Story<'_> {
         let (WorkerIncident::Ahead, Some(batches_since)) = (&self.worker_incident, batches_since) else {
             return Ok(());
         };
+        // One thing after the other: whoever dies with the response that hangs would take it along.
+        if self.straggler != StragglerIncident::Over && batches_since <= PATIENCE {
+            return Ok(());
+        }
         let workers = self.run.workers().await?.workers;
-        let Some(busiest) = workers.into_iter().max_by_key(|worker| worker.reserved) else {
+        let saved = |name: &str| self.groups.members_held_by(name);
+        let Some(busiest) = workers.into_iter().max_by_key(|it| (saved(&it.worker), it.reserved)) else {
             return Ok(());
         };
-        // Half of what it could hold, so that its death is felt; but not for ever.
-        let enough = if batches_since > PATIENCE {
-            1
+        // Half of what it could hold, with something to save, so that its death is felt; but not for ever.
+        let (enough, members) = if batches_since > PATIENCE {
+            (1, 0)
         } else {
-            (self.plan.concurrency as u64).div_ceil(2)
+            let entries = self.plan.concurrency as u64 / u64::from(self.plan.group_size);
+            (entries.div_ceil(2), u64::from(self.plan.group_size > 1))
         };
-        if busiest.reserved < enough {
+        if busiest.reserved < enough || saved(&busiest.worker) < members {
             return Ok(());
         }
         let name = busiest.worker;
@@ -76,7 +83,8 @@ impl Story<'_> {
     /// Starts a new process under the killed worker's name, once nothing is left of what the old one held.
     pub(super) async fn restart_worker_if_free(&mut self, name: &str) -> Result<(), DemoError> {
         let is_killed = matches!(&self.worker_incident, WorkerIncident::Killed { name: killed } if killed == name);
-        if !is_killed || self.reserved_by(name).await? > 0 {
+        // The others are let go first: whoever adopts is to be seen.
+        if !is_killed || self.groups.has_orphans_of(name) || self.reserved_by(name).await? > 0 {
             return Ok(());
         }
         let pid = self.cast.start_worker(name, self.plan)?;
@@ -89,9 +97,8 @@ impl Story<'_> {
 
     /// Kills the trainer while it trains, once it is time for it. Called when it has just got a batch.
     pub(super) async fn kill_trainer_if_due(&mut self) -> Result<(), DemoError> {
-        let Some(holding) = self.record.last() else {
-            return Ok(());
-        };
+        // That it has a batch, or a piece of it, was told of the version that its weights have.
+        let holding = self.view.trainer_version;
         if self.trainer_incident != TrainerIncident::Ahead || holding.0 < self.plan.trainer_dies_at() {
             return Ok(());
         }
@@ -103,7 +110,14 @@ impl Story<'_> {
         let what = if self.run.status().await?.policy_version > holding {
             format!("killed (SIGKILL, pid {pid}) just after it published")
         } else {
-            format!("killed (SIGKILL, pid {pid}): batch {holding} taken, not published")
+            let taken = self.record.in_pieces(holding);
+            let is_whole = self.record.last() >= Some(holding);
+            let what = if is_whole {
+                format!("batch {holding} taken, not published")
+            } else {
+                format!("{taken} of {} entries of batch {holding} taken", self.plan.batch_size)
+            };
+            format!("killed (SIGKILL, pid {pid}): {what}")
         };
         self.screen.say("trainer", Ink::Red, &what);
         self.trainer_incident = TrainerIncident::Away {

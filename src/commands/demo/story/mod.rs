@@ -1,5 +1,6 @@
 //! The job from its start to its last published version: who does what, what goes wrong on purpose, and what is shown of it.
 
+mod fates;
 mod incidents;
 mod narration;
 mod training;
@@ -14,15 +15,17 @@ use super::cast::Cast;
 use super::compare::TrainerRecord;
 use super::draw::{self, TrainerView, View, WorkerLine};
 use super::example::Deviation;
+use super::groups::Groups;
 use super::ink::Ink;
 use super::lengths::LengthsError;
-use super::plan::{Plan, RUN};
+use super::plan::{Plan, RUN, worker_name};
 use super::record::Record;
 use super::screen::{self, Screen};
 use crate::client::{Client, ClientError, Retry, RunClient};
 use crate::commands::event_log::LogError;
 use crate::commands::processes::{Happened, LocalServerError, Notice, tail};
 use crate::protocol::{Event, Version};
+use fates::StragglerIncident;
 use incidents::{TrainerIncident, WorkerIncident};
 use training::Replay;
 
@@ -62,6 +65,9 @@ pub(super) struct Story<'a> {
     run: RunClient,
     view: View,
     record: TrainerRecord,
+    /// The groups, as the event log tells of them.
+    groups: Groups,
+    straggler: StragglerIncident,
     worker_incident: WorkerIncident,
     trainer_incident: TrainerIncident,
     /// What is being trained again.
@@ -130,7 +136,7 @@ impl Drop for AbortOnDrop {
 
 impl<'a> Story<'a> {
     fn new(plan: &'a Plan, cast: &'a mut Cast, screen: &'a mut Screen, run: RunClient) -> Self {
-        let names = (1..=plan.workers).map(|number| format!("rollout-{number}"));
+        let names = (1..=plan.workers).map(worker_name);
         let view = View {
             elapsed: Duration::ZERO,
             published: 0,
@@ -159,6 +165,8 @@ impl<'a> Story<'a> {
             run,
             view,
             record: TrainerRecord::new(plan.max_staleness),
+            groups: Groups::default(),
+            straggler: StragglerIncident::Ahead,
             worker_incident: WorkerIncident::Ahead,
             trainer_incident: TrainerIncident::Ahead,
             replay: None,
@@ -207,18 +215,21 @@ impl<'a> Story<'a> {
     async fn on_record(&mut self, process: &str, record: Record) -> Result<(), DemoError> {
         match record {
             Record::Opened(session) => self.on_opened(session),
-            Record::Waiting => {
+            Record::Waiting { has } => {
                 self.view.trainer = TrainerView::Waiting {
                     since: self.screen.elapsed(),
+                    has,
                 }
             }
+            Record::Piece(piece) => self.on_piece(&piece).await?,
             Record::Batch(batch) => self.on_batch(batch).await?,
             Record::Published {
                 version,
                 policy_version,
             } => self.on_published(version, policy_version).await?,
             Record::Saved { version } => self.tell_saved(version),
-            Record::Stopped { reason } => self.tell_stopped(process, &reason),
+            Record::Stopped { reason, responses } => self.tell_stopped(process, &reason, responses),
+            Record::Hangs { entry } => self.on_hangs(process, entry),
             Record::Refused { code } => self.tell_refused(process, &code),
             Record::SavedLate => self.tell_saved_late(process),
         }
