@@ -193,8 +193,11 @@ impl View<'_> {
             GroupMember::Failed => None,
         });
         let least = of_members.max().unwrap_or(self.entry.version).max(self.entry.version);
+        // That the entry's own version is not published, or that the newest was abandoned, is told as what it is.
+        let is_told = newest == self.entry.version || self.tables.is_abandoned(self.entry.newest_weights());
         let in_tables = self.entry.place().is_some();
-        if newest < least || (in_tables && newest > self.tables.policy_version()) {
+        let is_unpublished = in_tables && newest > self.tables.policy_version();
+        if newest < least || (is_unpublished && !is_told) {
             found.push(GroupViolation::Newest {
                 id: self.id,
                 newest,
