@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::protocol::invariants::Violation;
 use crate::protocol::tables::{
-    CheckpointRefusal, ConfigRefusal, DiscardRefusal, MemberRefusal, Misfit, OccupyRefusal, PruneRefusal, PublishRefusal,
-    ReserveRefusal, ResumeRefusal, SessionRefusal,
+    CheckpointRefusal, ConfigRefusal, DiscardRefusal, MemberRefusal, Misfit, OccupyRefusal, PruneRefusal,
+    PublishRefusal, ReserveRefusal, ResumeRefusal, SessionRefusal,
 };
 use crate::protocol::{BufferId, Effect, TrajectoryId, Version};
 

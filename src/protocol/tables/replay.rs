@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{DiscardedFrom, Effect, Entry, EntryState, GroupMember, Place, SlotState, SlotTables, TrajectoryId, Version};
+use super::{
+    DiscardedFrom, Effect, Entry, EntryState, GroupMember, Place, SlotState, SlotTables, TrajectoryId, Version,
+};
 
 /// A step that tables cannot follow. They are unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
