@@ -89,6 +89,7 @@ impl Invariant {
             | Fault::Member { .. }
             | Fault::NotCounted { .. }
             | Fault::GroupIncomplete { .. }
+            | Fault::Adopted { .. }
             | Fault::CheckpointRepeated { .. }
             | Fault::Prune { .. }
             | Fault::PrunedElsewhere { .. } => Self::Steps,

@@ -78,8 +78,8 @@ pub enum Fault {
         /// Why it is refused.
         refusal: OccupyRefusal,
     },
-    /// An occupy is marked late and is not, or is late and not marked.
-    #[error("the occupy is marked late: {marked}, and should be the contrary")]
+    /// A step is marked late and brought nothing back, or did and is not marked.
+    #[error("the step is marked late: {marked}, and should be the contrary")]
     Late {
         /// The event's mark.
         marked: bool,
@@ -104,6 +104,12 @@ pub enum Fault {
     #[error("what was reported of {id} does not count, and is no step")]
     NotCounted {
         /// The entry.
+        id: TrajectoryId,
+    },
+    /// A group was adopted that has an owner, or is newer than the worker's weights.
+    #[error("{id} was adopted, and is no group that this reserve may adopt")]
+    Adopted {
+        /// The group.
         id: TrajectoryId,
     },
     /// A group was occupied before it was filled.

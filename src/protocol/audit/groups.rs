@@ -2,19 +2,26 @@
 
 use super::Fault;
 use super::run::{Run, check_late, version};
-use crate::protocol::tables::{FinishedAs, Generated, Member, MemberEnd, Segmented};
+use crate::protocol::tables::{FinishedAs, Generated, Member, MemberEnd, ReserveRefusal, Segmented};
 use crate::protocol::{Effect, Event, TrajectoryId, Version, Weights};
 
 impl Run {
     /// Only a Reserve that adopts says so, by its effects; then it adopts all that it can before it admits anything.
     pub(super) fn expected_of_reserve(&mut self, event: &Event, weights: Weights) -> Result<Vec<Effect>, Fault> {
-        let adopts = |logged: &Effect| matches!(logged, Effect::Adopted { .. });
-        let reserved = if event.effects.iter().any(|logged| adopts(&logged.effect)) {
-            self.model.reserve_adopting(weights, &event.ids)?
-        } else {
-            self.model.reserve(weights, &event.ids)?
+        let is_adopted = |id| {
+            event
+                .effects
+                .iter()
+                .any(|logged| logged.effect == Effect::Adopted { id })
         };
-        Ok(reserved.effects)
+        if !event.ids.iter().copied().any(is_adopted) {
+            return Ok(self.model.reserve(weights, &event.ids)?.effects);
+        }
+        match self.model.reserve_adopting(weights, &event.ids) {
+            Ok(reserved) => Ok(reserved.effects),
+            Err(ReserveRefusal::IdReused { id }) if is_adopted(id) => Err(Fault::Adopted { id }),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     pub(super) fn expected_of_member(&mut self, event: &Event) -> Result<Vec<Effect>, Fault> {
