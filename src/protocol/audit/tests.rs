@@ -2,6 +2,7 @@
 
 mod broken_logs;
 mod faults;
+mod groups;
 mod journal;
 mod trainer;
 
