@@ -55,15 +55,14 @@ impl Worker {
         let capacity = Arc::new(Semaphore::new((CONCURRENCY / GROUP_SIZE) as usize));
         let mut random = StdRng::seed_from_u64(seed);
         let mut generating = JoinSet::new();
-        let mut version = self.version.subscribe();
         let mut left = groups;
         while left > 0 {
             let mut free = free(&capacity, left).await;
-            version.mark_unchanged();
             let granted = match self.run.reserve(&self.request(free.len())).await {
                 Ok(answer) => answer.granted,
                 Err(error) if error.code() == Some("version_too_stale") => {
-                    version.changed().await.expect("the heartbeat fetches newer weights");
+                    // Newer weights are there, or have not been told of yet.
+                    self.beat(Duration::ZERO).await;
                     continue;
                 }
                 Err(error) => panic!("{error}"),

@@ -134,16 +134,14 @@ impl Rollout {
         let mut random = StdRng::seed_from_u64(args.seed);
         let mut hang_at = args.hang_at.map(Version);
         let mut admitted: u64 = 0;
-        let mut version = self.version.subscribe();
         loop {
             let mut free = free_capacity(&capacity, self.group_size).await;
-            version.mark_unchanged();
             let request = self.reserve_request(free.len().min(MOST_AT_ONCE), admitted);
             let granted = match self.run.reserve(&request).await {
                 Ok(answer) => answer.granted,
                 Err(error) if error.code() == Some("version_too_stale") => {
-                    // The heartbeat fetches newer weights.
-                    let _ = version.changed().await;
+                    // Newer weights are to be fetched, or have been, and the server was not told of it yet.
+                    self.beat(Duration::ZERO).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
