@@ -197,7 +197,7 @@ async fn the_numbers_of_a_run_add_up() {
         only(&status.ok(), &numbers),
         json!({ "policy_version": 0, "next_buffer": 1, "trainer_version": 0, "reserved": 2, "generating": 2,
                 "occupied": 1, "workers": 1, "kept_batches": 1, "oldest_kept": 0, "seq": seq, "buffers": buffers,
-                "totals": { "reserved": 6, "occupied": 3, "trained": 2, "late": 0, "discarded": { "failed": 1 } } })
+                "totals": { "reserved": 6, "occupied": 3, "trained": 2, "late": 0, "adopted": 0, "discarded": { "failed": 1 } } })
     );
     let shown = run.get("buffers").await.ok();
     assert_eq!(
