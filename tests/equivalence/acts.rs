@@ -79,12 +79,7 @@ impl Twins {
         let demand = Demand::beside(&self.model, id);
         let answer = self
             .ledger
-            .occupy(
-                &self.run,
-                None,
-                None,
-                Finished::new(id, Finish::default()),
-            )
+            .occupy(&self.run, None, None, Finished::new(id, Finish::default()))
             .await;
         match self.model.occupy(id) {
             Ok(occupied) => {

@@ -76,7 +76,10 @@ async fn an_adopted_group_that_its_worker_does_not_list_waits_for_another_owner_
     })
     .await;
 
-    let granted = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0 })).await.ok();
+    let granted = Worker::of(&run, "rollout-2")
+        .reserve(json!({ "version": 0 }))
+        .await
+        .ok();
     assert_eq!(ids(&granted["granted"]), [a]);
 }
 
@@ -99,7 +102,10 @@ async fn a_group_that_was_adopted_for_a_client_that_hung_up_waits_for_another_ow
     holder.restarted().heartbeat(json!({})).await.ok();
 
     eventually("somebody who is there gets it", async || {
-        let asked = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0 })).await.ok();
+        let asked = Worker::of(&run, "rollout-2")
+            .reserve(json!({ "version": 0 }))
+            .await
+            .ok();
         ids(&asked["granted"]) == [a.clone()]
     })
     .await;
@@ -114,13 +120,25 @@ async fn a_group_without_an_owner_is_claimed_like_any_reservation() {
 
     let claimed = worker.claim(&a).await.ok();
 
-    assert_eq!(only(&claimed, &["state", "worker"]), json!({ "state": "reserved", "worker": "rollout-1" }));
+    assert_eq!(
+        only(&claimed, &["state", "worker"]),
+        json!({ "state": "reserved", "worker": "rollout-1" })
+    );
     assert_eq!(claimed.get("orphaned"), None);
     let events = run.get("events").await.ok();
     let last = each(&events["events"]).last().expect("an event").clone();
-    assert_eq!((&last["type"], &last["effects"]), (&json!("claim"), &json!([{ "effect": "adopted", "id": a }])));
-    assert_eq!(ids(&run.get("trajectories?worker=rollout-1").await.ok()["trajectories"]), [a]);
-    let asked = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0, "prompts": ["b"] })).await.ok();
+    assert_eq!(
+        (&last["type"], &last["effects"]),
+        (&json!("claim"), &json!([{ "effect": "adopted", "id": a }]))
+    );
+    assert_eq!(
+        ids(&run.get("trajectories?worker=rollout-1").await.ok()["trajectories"]),
+        [a]
+    );
+    let asked = Worker::of(&run, "rollout-2")
+        .reserve(json!({ "version": 0, "prompts": ["b"] }))
+        .await
+        .ok();
     assert_eq!(asked["granted"][0]["prompt"], "b");
 }
 
@@ -136,7 +154,10 @@ async fn a_group_without_an_owner_is_discarded_by_a_client_like_any_other() {
     assert_eq!(run.tables().await, ". .");
     let status = run.get("").await.ok();
     assert_eq!((&status["reserved"], &status["generating"]), (&json!(0), &json!(0)));
-    let asked = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0, "prompts": ["b"] })).await.ok();
+    let asked = Worker::of(&run, "rollout-2")
+        .reserve(json!({ "version": 0, "prompts": ["b"] }))
+        .await
+        .ok();
     assert_eq!(asked["granted"][0]["prompt"], "b");
 }
 
@@ -171,7 +192,10 @@ async fn a_group_without_an_owner_that_becomes_surplus_is_cancelled_to_its_forme
     let a = slow.gets(0, "a").await;
     slow.member(&a, 0, json!({})).await.ok();
     crate::adoption::until_orphaned(&run, &a).await;
-    let granted = other.reserve(json!({ "version": 0, "adopt": false, "prompts": ["b"] })).await.ok();
+    let granted = other
+        .reserve(json!({ "version": 0, "adopt": false, "prompts": ["b"] }))
+        .await
+        .ok();
     let b = ids(&granted["granted"]).remove(0);
 
     other.finishes(&b, 0..2).await;

@@ -16,7 +16,10 @@ pub(crate) async fn until_orphaned(run: &Run, id: &str) {
 
 /// What a grant says of an adopted group.
 fn adopted(granted: &Value) -> Value {
-    only(granted, &["id", "prompt", "version", "adopted", "members_done", "members_failed"])
+    only(
+        granted,
+        &["id", "prompt", "version", "adopted", "members_done", "members_failed"],
+    )
 }
 
 #[tokio::test]
@@ -61,29 +64,53 @@ async fn a_worker_that_starts_again_leaves_its_groups_with_members_and_loses_the
     let config = json!({ "batch_size": 3, "max_staleness": 0, "group_size": 2, "adopt_groups": true });
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
-    let [a, b, c] = [worker.gets(0, "a").await, worker.gets(0, "b").await, worker.gets(0, "c").await];
+    let [a, b, c] = [
+        worker.gets(0, "a").await,
+        worker.gets(0, "b").await,
+        worker.gets(0, "c").await,
+    ];
     worker.member(&a, 0, json!({})).await.ok();
     worker.member(&c, 1, json!({})).await.ok();
 
     let next = worker.restarted();
     next.heartbeat(json!({})).await.ok();
 
-    assert_eq!(run.tables().await, ". c a", "b is gone");
+    assert_eq!(run.tables().await, ". c a", "b is gone, and c moved up");
     assert_eq!(trajectory(&run, &b).await["reason"], "worker_restarted");
     // The event names all that the session lost, and what became of each.
     let events = run.get("events").await.ok();
     let opened = each(&events["events"]).last().expect("an event").clone();
-    let effects: Vec<_> = each(&opened["effects"]).map(|effect| json!([effect["effect"], effect["id"]])).collect();
-    assert_eq!((&opened["type"], &opened["reason"]), (&json!("session_opened"), &json!("worker_restarted")));
+    let effects: Vec<_> = each(&opened["effects"])
+        .map(|effect| json!([effect["effect"], effect["id"]]))
+        .collect();
+    assert_eq!(
+        (&opened["type"], &opened["reason"]),
+        (&json!("session_opened"), &json!("worker_restarted"))
+    );
     assert_eq!(opened["ids"], json!([c, b, a]));
-    assert_eq!(json!(effects), json!([["orphaned", c], ["discarded", b], ["orphaned", a]]));
+    assert_eq!(
+        json!(effects),
+        json!([["orphaned", c], ["discarded", b], ["moved", c], ["orphaned", a]])
+    );
     // All of it is in the list of what is reserved, though nobody holds it.
-    assert_eq!(ids(&run.get("trajectories").await.ok()["trajectories"]), [c.clone(), a.clone()]);
-    assert_eq!(ids(&run.get("trajectories?worker=rollout-1").await.ok()["trajectories"]), [""; 0]);
+    assert_eq!(
+        ids(&run.get("trajectories").await.ok()["trajectories"]),
+        [c.clone(), a.clone()]
+    );
+    assert_eq!(
+        ids(&run.get("trajectories?worker=rollout-1").await.ok()["trajectories"]),
+        [""; 0]
+    );
     let page = run.get("trajectories?limit=1").await.ok();
     let next_page = run.get(&format!("trajectories?limit=1&after={c}")).await.ok();
-    assert_eq!((ids(&page["trajectories"]), page["next"].clone()), (vec![c.clone()], json!(c)));
-    assert_eq!((ids(&next_page["trajectories"]), next_page["next"].clone()), (vec![a], Value::Null));
+    assert_eq!(
+        (ids(&page["trajectories"]), page["next"].clone()),
+        (vec![c.clone()], json!(c))
+    );
+    assert_eq!(
+        (ids(&next_page["trajectories"]), next_page["next"].clone()),
+        (vec![a], Value::Null)
+    );
 }
 
 #[tokio::test]
@@ -92,7 +119,11 @@ async fn the_front_most_group_is_adopted_first_and_counts_towards_what_was_asked
     let config = json!({ "batch_size": 2, "max_staleness": 1, "group_size": 2, "adopt_groups": true });
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
-    let [a, b, c] = [worker.gets(0, "a").await, worker.gets(0, "b").await, worker.gets(0, "c").await];
+    let [a, b, c] = [
+        worker.gets(0, "a").await,
+        worker.gets(0, "b").await,
+        worker.gets(0, "c").await,
+    ];
     for id in [&a, &b, &c] {
         worker.member(id, 0, json!({})).await.ok();
     }
@@ -100,17 +131,28 @@ async fn the_front_most_group_is_adopted_first_and_counts_towards_what_was_asked
     worker.restarted().heartbeat(json!({})).await.ok();
 
     let other = Worker::of(&run, "rollout-2");
-    let two = other.reserve(json!({ "version": 0, "count": 2, "prompts": ["d"] })).await.ok();
+    let two = other
+        .reserve(json!({ "version": 0, "count": 2, "prompts": ["d"] }))
+        .await
+        .ok();
     assert_eq!(ids(&two["granted"]), [c, b]);
     // An adopted group has its own prompt, and uses none of those that were sent.
-    let mixed = other.reserve(json!({ "version": 0, "count": 2, "prompts": ["d", "e"] })).await.ok();
-    let told: Vec<_> = each(&mixed["granted"]).map(|grant| json!([grant["prompt"], grant["adopted"]])).collect();
+    let mixed = other
+        .reserve(json!({ "version": 0, "count": 2, "prompts": ["d", "e"] }))
+        .await
+        .ok();
+    let told: Vec<_> = each(&mixed["granted"])
+        .map(|grant| json!([grant["prompt"], grant["adopted"]]))
+        .collect();
     assert_eq!(told, [json!(["a", true]), json!(["d", null])]);
     assert_eq!(ids(&mixed["granted"])[0], a);
     let events = run.get("events").await.ok();
     let last = each(&events["events"]).last().expect("an event").clone();
     let effects: Vec<_> = each(&last["effects"]).map(|effect| effect["effect"].clone()).collect();
-    assert_eq!((&last["type"], effects), (&json!("reserve"), vec![json!("adopted"), json!("reserved")]));
+    assert_eq!(
+        (&last["type"], effects),
+        (&json!("reserve"), vec![json!("adopted"), json!("reserved")])
+    );
     assert_eq!(last["ids"], json!(ids(&mixed["granted"])));
 }
 
@@ -133,10 +175,15 @@ async fn a_group_without_an_owner_moves_like_any_other_reservation() {
     assert_eq!(run.tables().await, ". c | b d");
     let other = Worker::of(&run, "rollout-3");
     let granted = other.reserve(json!({ "version": 0, "count": 2 })).await.ok();
-    let places: Vec<_> = each(&granted["granted"]).map(|grant| only(grant, &["id", "buffer", "slot"])).collect();
+    let places: Vec<_> = each(&granted["granted"])
+        .map(|grant| only(grant, &["id", "buffer", "slot"]))
+        .collect();
     assert_eq!(
         places,
-        [json!({ "id": c, "buffer": 0, "slot": 1 }), json!({ "id": d, "buffer": 1, "slot": 1 })]
+        [
+            json!({ "id": c, "buffer": 0, "slot": 1 }),
+            json!({ "id": d, "buffer": 1, "slot": 1 })
+        ]
     );
     other.member(&d, 1, json!({})).await.ok();
     worker.finishes(&b, 0..2).await;
@@ -156,9 +203,15 @@ async fn weights_older_than_the_group_do_not_go_on_with_it() {
     worker.member(&a, 0, json!({})).await.ok();
     worker.restarted().heartbeat(json!({})).await.ok();
 
-    let old = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0, "prompts": ["b"] })).await.ok();
+    let old = Worker::of(&run, "rollout-2")
+        .reserve(json!({ "version": 0, "prompts": ["b"] }))
+        .await
+        .ok();
     assert_eq!(old["granted"][0]["prompt"], "b");
-    let new = Worker::of(&run, "rollout-3").reserve(json!({ "version": 1 })).await.ok();
+    let new = Worker::of(&run, "rollout-3")
+        .reserve(json!({ "version": 1 }))
+        .await
+        .ok();
     assert_eq!(ids(&new["granted"]), [a]);
 }
 
@@ -176,7 +229,10 @@ async fn what_blocks_an_admission_blocks_no_adoption_and_the_candidates_count_al
 
     let other = Worker::of(&run, "rollout-2");
     let refused = other.reserve(json!({ "version": 0, "adopt": false })).await.ok();
-    assert_eq!((&refused["granted"], &refused["blocked_by"]), (&json!([]), &json!("concurrency")));
+    assert_eq!(
+        (&refused["granted"], &refused["blocked_by"]),
+        (&json!([]), &json!("concurrency"))
+    );
     let granted = other.reserve(json!({ "version": 0, "count": 2 })).await.ok();
 
     assert_eq!(ids(&granted["granted"]), [a]);
@@ -187,7 +243,8 @@ async fn what_blocks_an_admission_blocks_no_adoption_and_the_candidates_count_al
 #[tokio::test]
 async fn a_waiting_reserve_gets_a_group_as_soon_as_it_has_lost_its_owner() {
     let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "adopt_groups": true, "max_concurrency": 2 });
+    let config =
+        json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "adopt_groups": true, "max_concurrency": 2 });
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
     let a = worker.gets(0, "a").await;
@@ -195,7 +252,11 @@ async fn a_waiting_reserve_gets_a_group_as_soon_as_it_has_lost_its_owner() {
     // One that adopts nothing is before it in the queue, and goes on waiting.
     let [unwilling, willing] = ["rollout-2", "rollout-3"].map(|name| Worker::of(&run, name));
     let waits = |worker: Worker, adopt: bool| {
-        tokio::spawn(async move { worker.reserve(json!({ "version": 0, "adopt": adopt, "wait_ms": 60_000 })).await })
+        tokio::spawn(async move {
+            worker
+                .reserve(json!({ "version": 0, "adopt": adopt, "wait_ms": 60_000 }))
+                .await
+        })
     };
     let first = waits(unwilling, false);
     until_somebody_waits(&ledger, &run, "admission").await;
@@ -226,7 +287,10 @@ async fn the_former_holder_may_go_on_and_the_first_report_of_a_member_counts() {
 
     let by_slow = slow.member(&a, 1, json!({ "reward": 2.0 })).await.ok();
     let by_other = other.member(&a, 1, json!({ "reward": 3.0 })).await.ok();
-    assert_eq!((&by_slow["counted"], &by_other["counted"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&by_slow["counted"], &by_other["counted"]),
+        (&json!(true), &json!(false))
+    );
     slow.member(&a, 3, json!({ "reward": 4.0 })).await.ok();
 
     // Its owner is told what is left to be stopped.
@@ -239,7 +303,8 @@ async fn the_former_holder_may_go_on_and_the_first_report_of_a_member_counts() {
 #[tokio::test]
 async fn a_group_without_an_owner_is_filled_by_whoever_reports_its_members() {
     let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "adopt_groups": true, "lease_ms": 1_000 });
+    let config =
+        json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "adopt_groups": true, "lease_ms": 1_000 });
     let run = ledger.run(config).await;
     let slow = Worker::of(&run, "rollout-1");
     let a = slow.gets(0, "a").await;
@@ -249,8 +314,14 @@ async fn a_group_without_an_owner_is_filled_by_whoever_reports_its_members() {
     let filled = slow.member(&a, 1, json!({})).await.ok();
 
     assert_eq!((&filled["state"], &filled["late"]), (&json!("occupied"), &json!(false)));
-    let granted = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0 })).await.ok();
-    assert_eq!((&granted["granted"], &granted["blocked_by"]), (&json!([]), &json!("staleness")));
+    let granted = Worker::of(&run, "rollout-2")
+        .reserve(json!({ "version": 0 }))
+        .await
+        .ok();
+    assert_eq!(
+        (&granted["granted"], &granted["blocked_by"]),
+        (&json!([]), &json!("staleness"))
+    );
 }
 
 #[tokio::test]
@@ -267,6 +338,8 @@ async fn without_adoption_such_a_group_is_discarded_like_any_other() {
 
     assert_eq!(trajectory(&run, &a).await["reason"], "worker_restarted");
     assert_eq!(run.tables().await, ".");
-    let asked = Worker::of(&run, "rollout-2").reserve(json!({ "version": 0, "adopt": true, "prompts": ["b"] })).await;
+    let asked = Worker::of(&run, "rollout-2")
+        .reserve(json!({ "version": 0, "adopt": true, "prompts": ["b"] }))
+        .await;
     assert_eq!(asked.ok()["granted"][0]["prompt"], "b");
 }

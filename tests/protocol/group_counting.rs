@@ -8,11 +8,15 @@ use crate::support::Ledger;
 #[tokio::test]
 async fn a_group_is_admitted_when_all_its_candidates_fit() {
     let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 4, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "max_concurrency": 7 });
+    let config =
+        json!({ "batch_size": 4, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "max_concurrency": 7 });
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
 
-    let answer = worker.reserve(json!({ "version": 0, "prompts": ["a", "b", "c"] })).await.ok();
+    let answer = worker
+        .reserve(json!({ "version": 0, "prompts": ["a", "b", "c"] }))
+        .await
+        .ok();
 
     assert_eq!(answer["granted"].as_array().map(Vec::len), Some(2));
     assert_eq!(answer["blocked_by"], "concurrency");
@@ -23,7 +27,8 @@ async fn a_group_is_admitted_when_all_its_candidates_fit() {
 #[tokio::test]
 async fn each_member_that_ends_makes_room_and_wakes_who_waits() {
     let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 4, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "max_concurrency": 4 });
+    let config =
+        json!({ "batch_size": 4, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "max_concurrency": 4 });
     let run = ledger.run(config).await;
     let (worker, other) = (Worker::of(&run, "rollout-1"), Worker::of(&run, "rollout-2"));
     let a = worker.gets(0, "a").await;
@@ -44,7 +49,11 @@ async fn what_leaves_the_tables_is_not_generating_any_more() {
     let config = json!({ "batch_size": 4, "max_staleness": 0, "group_size": 2, "group_candidates": 3 });
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
-    let [a, b, c] = [worker.gets(0, "a").await, worker.gets(0, "b").await, worker.gets(0, "c").await];
+    let [a, b, c] = [
+        worker.gets(0, "a").await,
+        worker.gets(0, "b").await,
+        worker.gets(0, "c").await,
+    ];
     let generating = async || run.get("").await.ok()["generating"].clone();
     assert_eq!(generating().await, 9);
 
@@ -63,10 +72,14 @@ async fn what_leaves_the_tables_is_not_generating_any_more() {
 #[tokio::test]
 async fn a_concurrency_in_which_no_group_fits_is_an_invalid_request() {
     let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "max_concurrency": 6 });
+    let config =
+        json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "max_concurrency": 6 });
     let run = ledger.run(config).await;
 
-    let refused = run.patch("", json!({ "max_concurrency": 2 })).await.problem(400, "invalid_request");
+    let refused = run
+        .patch("", json!({ "max_concurrency": 2 }))
+        .await
+        .problem(400, "invalid_request");
 
     assert_eq!(refused["field"], "max_concurrency");
     assert_eq!(run.get("").await.ok()["config"]["max_concurrency"], 6);

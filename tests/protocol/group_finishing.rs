@@ -7,20 +7,28 @@ use crate::groups::{cancelled, standing};
 use crate::support::Ledger;
 
 fn members(rewards: &[f64]) -> Value {
-    (0..).zip(rewards).map(|(index, reward): (u32, _)| json!({ "index": index, "reward": reward })).collect()
+    (0..)
+        .zip(rewards)
+        .map(|(index, reward): (u32, _)| json!({ "index": index, "reward": reward }))
+        .collect()
 }
 
 #[tokio::test]
 async fn a_filled_group_waits_for_its_client_where_groups_are_not_occupied_by_themselves() {
     let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "auto_occupy": false });
+    let config =
+        json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "group_candidates": 3, "auto_occupy": false });
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
     let a = worker.gets(0, "a").await;
     worker.member(&a, 0, json!({ "reward": 1.0, "tokens": 10 })).await.ok();
 
     let early = worker.occupy(&a, json!({})).await.problem(409, "group_incomplete");
-    assert!(early["detail"].as_str().is_some_and(|detail| detail.contains("1 members are complete, and 2 are needed")));
+    assert!(
+        early["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains("1 members are complete, and 2 are needed"))
+    );
     let filled = worker.member(&a, 2, json!({ "reward": 3.0, "tokens": 20 })).await.ok();
     assert_eq!(
         standing(&filled),
@@ -43,7 +51,10 @@ async fn a_filled_group_waits_for_its_client_where_groups_are_not_occupied_by_th
     assert_eq!(cancelled(&worker).await, json!([]), "it was told once");
     let entry = run.take().await.ok()["batch"]["trajectories"][0].clone();
     // What the client says of the group counts; what it does not say is summed up.
-    assert_eq!(only(&entry, &["reward", "tokens"]), json!({ "reward": 0.5, "tokens": 30 }));
+    assert_eq!(
+        only(&entry, &["reward", "tokens"]),
+        json!({ "reward": 0.5, "tokens": 30 })
+    );
 }
 
 #[tokio::test]
@@ -66,7 +77,15 @@ async fn a_group_is_finished_in_one_call() {
     let events = run.get(&format!("events?trajectory={a}")).await.ok();
     let last = each(&events["events"]).last().expect("an event").clone();
     let effects: Vec<_> = each(&last["effects"])
-        .map(|effect| json!([effect["effect"], effect["index"], effect["failed"], effect["version"], effect["reward"]]))
+        .map(|effect| {
+            json!([
+                effect["effect"],
+                effect["index"],
+                effect["failed"],
+                effect["version"],
+                effect["reward"]
+            ])
+        })
         .collect();
     assert_eq!(last["type"], "occupy");
     assert_eq!(
@@ -94,7 +113,10 @@ async fn an_occupy_that_leaves_the_group_incomplete_records_its_members() {
 
     assert_eq!(each(&trajectory(&run, &a).await["members"]).count(), 2);
     assert_eq!(run.get("").await.ok()["generating"], 1);
-    let rest = worker.occupy(&a, json!({ "members": [{ "index": 2, "reward": 1.0 }] })).await.ok();
+    let rest = worker
+        .occupy(&a, json!({ "members": [{ "index": 2, "reward": 1.0 }] }))
+        .await
+        .ok();
     assert_eq!(rest["state"], "occupied");
 }
 
@@ -140,7 +162,10 @@ async fn many_groups_are_finished_at_once_and_each_has_its_own_result() {
     let body = worker.says(json!({ "trajectories": trajectories }));
     let results = run.post("occupy", body).await.ok()["results"].clone();
 
-    assert_eq!(each(&results).filter(|result| result["state"] == "occupied").count(), 38);
+    assert_eq!(
+        each(&results).filter(|result| result["state"] == "occupied").count(),
+        38
+    );
     assert_eq!(
         results[37],
         json!({ "id": ids[0], "state": "discarded", "reason": "zero_variance" })
@@ -156,9 +181,15 @@ async fn a_group_whose_rewards_are_all_equal_is_discarded_and_its_place_reopens(
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
     let a = worker.gets(0, "a").await;
-    worker.member(&a, 0, json!({ "reward": 0.5, "payload": "file:///a0" })).await.ok();
+    worker
+        .member(&a, 0, json!({ "reward": 0.5, "payload": "file:///a0" }))
+        .await
+        .ok();
 
-    let last = worker.member(&a, 1, json!({ "reward": 0.5, "payload": "file:///a1" })).await.ok();
+    let last = worker
+        .member(&a, 1, json!({ "reward": 0.5, "payload": "file:///a1" }))
+        .await
+        .ok();
 
     assert_eq!(
         last,
@@ -166,7 +197,10 @@ async fn a_group_whose_rewards_are_all_equal_is_discarded_and_its_place_reopens(
     );
     assert_eq!(run.tables().await, ".");
     let again = worker.member(&a, 2, json!({ "reward": 0.0 })).await.ok();
-    assert_eq!((&again["reason"], &again["counted"]), (&json!("zero_variance"), &json!(false)));
+    assert_eq!(
+        (&again["reason"], &again["counted"]),
+        (&json!("zero_variance"), &json!(false))
+    );
     let occupy = worker.occupy(&a, json!({})).await.ok();
     assert_eq!(occupy, json!({ "state": "discarded", "reason": "zero_variance" }));
     // One consumer of the log can delete what nobody will read.
@@ -214,7 +248,11 @@ async fn equal_rewards_discard_a_group_that_its_client_finishes_when_it_does() {
 
     assert_eq!(occupy, json!({ "state": "discarded", "reason": "zero_variance" }));
     assert_eq!(run.tables().await, ".");
-    assert_eq!(cancelled(&worker).await, json!([]), "the caller knows, and nothing is generated any more");
+    assert_eq!(
+        cancelled(&worker).await,
+        json!([]),
+        "the caller knows, and nothing is generated any more"
+    );
 }
 
 #[tokio::test]
@@ -224,9 +262,19 @@ async fn a_batch_has_the_complete_members_of_each_group_with_their_advantages() 
     let run = ledger.run(config).await;
     let worker = Worker::of(&run, "rollout-1");
     let a = worker.gets(0, "a").await;
-    worker.member(&a, 3, json!({ "reward": 3.0, "tokens": 30, "meta": { "finish": "length" } })).await.ok();
+    worker
+        .member(
+            &a,
+            3,
+            json!({ "reward": 3.0, "tokens": 30, "meta": { "finish": "length" } }),
+        )
+        .await
+        .ok();
     worker.member(&a, 1, json!({ "failed": true })).await.ok();
-    worker.member(&a, 0, json!({ "reward": 1.0, "tokens": 10, "payload": "file:///a0" })).await.ok();
+    worker
+        .member(&a, 0, json!({ "reward": 1.0, "tokens": 10, "payload": "file:///a0" }))
+        .await
+        .ok();
     worker.member(&a, 2, json!({ "reward": 2.0, "tokens": 20 })).await.ok();
 
     let entry = run.take().await.ok()["batch"]["trajectories"][0].clone();
@@ -236,7 +284,13 @@ async fn a_batch_has_the_complete_members_of_each_group_with_their_advantages() 
         json!({ "reward": 2.0, "tokens": 60, "segments": null })
     );
     let advantages: Vec<_> = each(&entry["members"])
-        .map(|member| format!("{}: {:.4}", member["index"], member["advantage"].as_f64().expect("a number")))
+        .map(|member| {
+            format!(
+                "{}: {:.4}",
+                member["index"],
+                member["advantage"].as_f64().expect("a number")
+            )
+        })
         .collect();
     assert_eq!(advantages, ["0: -1.2247", "2: 0.0000", "3: 1.2247"]);
     let fields = ["version", "segments", "reward", "tokens", "payload", "meta"];
@@ -271,7 +325,10 @@ async fn a_batch_that_is_no_longer_kept_names_the_payloads_of_its_members_and_fo
     .await;
 
     let events = run.get("events").await.ok();
-    let prune = each(&events["events"]).find(|event| event["type"] == "prune").expect("a prune").clone();
+    let prune = each(&events["events"])
+        .find(|event| event["type"] == "prune")
+        .expect("a prune")
+        .clone();
     assert_eq!(prune["effects"][0]["payloads"], json!(["file:///a0", "file:///a1"]));
     let mut members = redis::cmd("HKEYS");
     members.arg(format!("berth:{{{}}}:members", run.name()));
@@ -322,7 +379,10 @@ async fn a_member_of_a_group_that_was_given_up_for_good_is_refused() {
     let a = worker.gets(0, "a").await;
     worker.discard(&a, "failed").await.ok();
 
-    let refused = worker.member(&a, 0, json!({})).await.problem(409, "trajectory_discarded");
+    let refused = worker
+        .member(&a, 0, json!({}))
+        .await
+        .problem(409, "trajectory_discarded");
     assert_eq!(refused["reason"], "failed");
     let occupy = worker.occupy(&a, json!({ "members": members(&[0.0, 1.0]) })).await;
     assert_eq!(occupy.problem(409, "trajectory_discarded")["reason"], "failed");

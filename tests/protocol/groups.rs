@@ -74,7 +74,9 @@ async fn members_are_finished_by_any_worker_through_two_servers_each_once() {
     let group = trajectory(&run, &a).await;
     assert_eq!(group["state"], "occupied");
     assert_eq!(
-        each(&group["members"]).map(|member| &member["index"]).collect::<Vec<_>>(),
+        each(&group["members"])
+            .map(|member| &member["index"])
+            .collect::<Vec<_>>(),
         [0, 1, 2, 3, 4, 5, 6, 7]
     );
 }
@@ -87,10 +89,15 @@ async fn a_member_sent_twice_counts_once_and_what_it_left_first_stays() {
         .await;
     let worker = Worker::of(&run, "rollout-1");
     let a = worker.gets(0, "a").await;
-    worker.member(&a, 0, json!({ "reward": 1.0, "payload": "first" })).await.ok();
+    worker
+        .member(&a, 0, json!({ "reward": 1.0, "payload": "first" }))
+        .await
+        .ok();
     let seq = run.get("").await.seq();
 
-    let again = worker.member(&a, 0, json!({ "reward": 0.0, "payload": "second" })).await;
+    let again = worker
+        .member(&a, 0, json!({ "reward": 0.0, "payload": "second" }))
+        .await;
     assert_eq!(again.seq(), seq, "nothing has changed");
     assert_eq!(
         again.ok(),
@@ -136,7 +143,9 @@ async fn a_group_of_8_with_12_candidates_of_which_2_fail_and_2_are_surplus() {
     assert_eq!(run.get("").await.ok()["generating"], 12);
 
     for index in [3, 7] {
-        let failed = worker.member(&a, index, json!({ "failed": true, "note": "engine died" })).await;
+        let failed = worker
+            .member(&a, index, json!({ "failed": true, "note": "engine died" }))
+            .await;
         assert_eq!(failed.ok()["state"], "reserved");
     }
     assert_eq!(run.get("").await.ok()["generating"], 10);
@@ -178,7 +187,10 @@ async fn a_group_is_filled_by_its_other_candidates_when_one_member_never_finishe
     worker.member(&a, 2, json!({ "reward": 1.0 })).await.ok();
 
     let told = crate::cast::soon(waiting).await.ok();
-    assert_eq!(told["cancelled"], json!([{ "id": a, "reason": "group_filled", "members": [1] }]));
+    assert_eq!(
+        told["cancelled"],
+        json!([{ "id": a, "reason": "group_filled", "members": [1] }])
+    );
     assert_eq!(run.take().await.ok()["batch"]["trajectories"][0]["id"], json!(a));
 }
 
@@ -231,7 +243,10 @@ async fn a_member_by_older_weights_than_its_group_is_refused_and_another_candida
     assert_eq!(old.seq(), seq, "it changes nothing");
     old.problem(409, "version_too_stale");
     let begun_by_old = json!({ "segments": [{ "version": 0, "from_token": 0 }, { "version": 1, "from_token": 9 }] });
-    worker.member(&a, 1, begun_by_old).await.problem(409, "version_too_stale");
+    worker
+        .member(&a, 1, begun_by_old)
+        .await
+        .problem(409, "version_too_stale");
     let unpublished = worker.member(&a, 1, json!({ "version": 2 })).await;
     assert_eq!(unpublished.problem(409, "version_not_published")["policy_version"], 1);
 
@@ -260,7 +275,9 @@ async fn the_version_of_a_member_is_what_its_session_said_last() {
     silent.member(&b, 2, json!({ "version": 0 })).await.ok();
 
     let group = trajectory(&run, &b).await;
-    let versions: Vec<_> = each(&group["members"]).map(|member| member["version"].clone()).collect();
+    let versions: Vec<_> = each(&group["members"])
+        .map(|member| member["version"].clone())
+        .collect();
     assert_eq!(versions, [0, 1, 0]);
     // One that failed needs no version.
     let failed = silent.member(&b, 3, json!({ "failed": true })).await.ok();
@@ -277,8 +294,14 @@ async fn what_is_no_member_is_an_invalid_request() {
     let a = worker.gets(0, "a").await;
     let no_id = "00000000-0000-7000-8000-000000000000";
 
-    worker.member(no_id, 9, json!({})).await.problem(404, "unknown_trajectory");
-    worker.member("nothing", 0, json!({})).await.problem(404, "unknown_trajectory");
+    worker
+        .member(no_id, 9, json!({}))
+        .await
+        .problem(404, "unknown_trajectory");
+    worker
+        .member("nothing", 0, json!({}))
+        .await
+        .problem(404, "unknown_trajectory");
     let past = worker.member(&a, 3, json!({})).await.problem(400, "invalid_request");
     assert_eq!(past["field"], "index");
     let word = run.post(&format!("trajectories/{a}/members/first"), json!({})).await;

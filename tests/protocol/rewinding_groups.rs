@@ -22,11 +22,18 @@ async fn an_entry_of_which_any_part_was_generated_by_an_abandoned_version_is_dis
     let Some(ledger) = Ledger::start().await else { return };
     let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 3 })).await;
     let worker = Worker::of(&run, "rollout-1");
-    let [a, b, c] = [worker.gets(0, "a").await, worker.gets(0, "b").await, worker.gets(0, "c").await];
+    let [a, b, c] = [
+        worker.gets(0, "a").await,
+        worker.gets(0, "b").await,
+        worker.gets(0, "c").await,
+    ];
     finish(&run, 0, "x").await;
     train(&run, 0).await;
     worker.segment(&a, json!({ "version": 1, "from_token": 9 })).await.ok();
-    worker.occupy(&b, json!({ "segments": [{ "version": 1, "from_token": 9 }] })).await.ok();
+    worker
+        .occupy(&b, json!({ "segments": [{ "version": 1, "from_token": 9 }] }))
+        .await
+        .ok();
 
     Trainer::rewinding(&run, "t", 0).await;
 
@@ -75,7 +82,10 @@ async fn a_group_with_a_member_of_an_abandoned_version_is_discarded_and_one_with
 
     assert_eq!(trajectory(&run, &a).await["reason"], "rewound");
     let kept = trajectory(&run, &b).await;
-    assert_eq!((&kept["state"], each(&kept["members"]).count()), (&json!("reserved"), 1));
+    assert_eq!(
+        (&kept["state"], each(&kept["members"]).count()),
+        (&json!("reserved"), 1)
+    );
     assert_eq!(run.get("").await.ok()["generating"], 1);
     // A member by the abandoned version 1 is refused, although a version 1 will exist again.
     let old = worker.member(&b, 1, json!({ "version": 1, "lineage": 0 })).await;
