@@ -5,7 +5,7 @@
 --
 -- args     waiting: [{ worker, session? }], at most 100
 -- body     more (call again at once), leases (how many sessions have one), events (how long the event log is)
--- event    expire, if reservations were discarded; prune, if entries of a batch were forgotten
+-- event    expire, if reservations were discarded or left without an owner; prune, if entries of a batch were forgotten
 --
 -- Safe to send twice: it does what is due, and then nothing is.
 --@include run
@@ -14,6 +14,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 --@include batches
 
 local FORGET_STEP = 50
@@ -79,6 +80,7 @@ function forget_by_kind.entry(id)
   end
   redis.call('HDEL', keys.entries, id)
   redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
+  groups.forget(id, entry)
 end
 
 -- A request is remembered while any of its grants is reserved, too. An entry that is not reserved never is again, so the
@@ -127,7 +129,7 @@ end
 
 local function forget_what_is_due()
   local clock = string.format('%d', run.state.clock)
-  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, FORGET_STEP)
+  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, groups.step(FORGET_STEP))
   for _, member in ipairs(due) do
     local kind, name = string.match(member, '^(%a+):(.*)$')
     local again_at = forget_by_kind[kind](name)
@@ -156,7 +158,7 @@ local function prune_batch()
     return false
   end
   local buffer = pruned.buffer
-  local past = math.min(pruned.slot + FORGET_STEP, tables.B)
+  local past = math.min(pruned.slot + groups.step(FORGET_STEP), tables.B)
   batches.forget(buffer, pruned.slot, past)
   if past == tables.B then
     batches.strike(buffer)

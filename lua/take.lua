@@ -16,6 +16,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 --@include batches
 --@include trainer
 

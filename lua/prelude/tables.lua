@@ -13,6 +13,7 @@ tables.heads = {} -- version -> its front-most reserved entry, or false (moves.l
 function tables.open()
   local config = run.config
   tables.B, tables.S, tables.ETA = config.batch_size, config.slots_per_buffer, config.max_staleness
+  tables.HAS_ORPHANS = config.adopt_groups and config.group_candidates > 1
 end
 
 function tables.first_buffer()
@@ -69,7 +70,11 @@ function tables.ring_base(version)
 end
 
 function tables.put_reserved(id, version, position)
-  redis.call('ZADD', keys.reserved, tables.ring_base(version) + position, id)
+  local score = tables.ring_base(version) + position
+  redis.call('ZADD', keys.reserved, score, id)
+  if tables.HAS_ORPHANS then
+    redis.call('ZADD', keys.orphans, 'XX', score, id) -- a group without an owner moves there, too
+  end
   local count = tables.counts(tables.buffer_of(position))
   count[2] = count[2] + 1
   tables.heads[version] = nil

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::members::Which;
 use super::training::VersionRecord;
 use super::trajectories::{Surroundings, Trajectory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
@@ -123,7 +124,8 @@ impl Ledger {
                 trajectories.push(entry.ok_or_else(pruned)?.shown(id, around));
             }
         }
-        if trajectories.len() != end.saturating_sub(offset) {
+        let has_members = self.read_members(run, &mut trajectories, Which::Complete).await?;
+        if !has_members || trajectories.len() != end.saturating_sub(offset) {
             return Err(pruned());
         }
         let batch = Batch {

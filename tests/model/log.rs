@@ -38,6 +38,7 @@ fn event(seq: u64, event_type: EventType, effects: &[Effect]) -> Event {
         effect: effect.clone(),
         prompt: None,
         payload: None,
+        payloads: Vec::new(),
     };
     Event {
         effects: effects.iter().map(logged).collect(),

@@ -9,6 +9,7 @@ fn logged(effect: Effect) -> LoggedEffect {
         effect,
         prompt: None,
         payload: None,
+        payloads: Vec::new(),
     }
 }
 

@@ -147,6 +147,7 @@ impl Journal {
             effect: effect.clone(),
             prompt: None,
             payload: None,
+            payloads: Vec::new(),
         };
         let event = Event {
             effects: effects.iter().map(logged).collect(),
