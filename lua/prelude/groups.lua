@@ -165,7 +165,7 @@ function groups.keep(id, entry, members)
     })
     groups.save(id, member.index, member)
   end
-  if entry.state == 'reserved' then
+  if entry.state == 'reserved' and #members > 0 then
     local before = run.config.group_candidates - entry.complete - entry.failed + #members
     run.state.generating = run.state.generating - before + entries.generating(entry)
   end

@@ -46,13 +46,13 @@ function segments.raise(entry, version)
   return true
 end
 
--- Why a call may not name weights: 'version_not_published' if there are none such, or the session must name their lineage
--- first; 'abandoned' if there are not any more. Nil if it may.
+-- Why a call may not name weights: 'abandoned' if there are none such any more; 'version_not_published' if there never were,
+-- or the session must name their lineage first. Nil if it may.
 function segments.refusal(version, lineage)
-  if not lineage or version > run.state.policy_version then
-    return 'version_not_published'
+  if lineage and weights.are_abandoned(version, lineage) then
+    return 'abandoned'
   end
-  return weights.are_abandoned(version, lineage) and 'abandoned' or nil
+  return (not lineage or version > run.state.policy_version) and 'version_not_published' or nil
 end
 
 -- The lineage of the weights that a call names, or nil if its session must name it first.

@@ -279,12 +279,18 @@ mod tests {
     use super::*;
 
     fn rounded(rewards: &[f64]) -> Vec<String> {
-        advantages(rewards).iter().map(|advantage| format!("{advantage:.4}")).collect()
+        advantages(rewards)
+            .iter()
+            .map(|advantage| format!("{advantage:.4}"))
+            .collect()
     }
 
     #[test]
     fn an_advantage_is_the_distance_from_the_mean_in_population_standard_deviations() {
-        assert_eq!(rounded(&[1.0, 0.0, 0.0, 1.0]), ["1.0000", "-1.0000", "-1.0000", "1.0000"]);
+        assert_eq!(
+            rounded(&[1.0, 0.0, 0.0, 1.0]),
+            ["1.0000", "-1.0000", "-1.0000", "1.0000"]
+        );
         assert_eq!(rounded(&[1.0, 2.0, 3.0]), ["-1.2247", "0.0000", "1.2247"]);
     }
 

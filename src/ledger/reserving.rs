@@ -232,7 +232,13 @@ fn joined(mut earlier: Reservation, later: Reservation) -> Reservation {
 
 /// Tells one request from another under the same id. Waiting longer for the same is the same request.
 fn fingerprint(request: &ReserveRequest) -> String {
-    let body = (request.count, request.version, request.lineage, request.adopt, &request.prompts);
+    let body = (
+        request.count,
+        request.version,
+        request.lineage,
+        request.adopt,
+        &request.prompts,
+    );
     let text = serde_json::to_string(&body).unwrap_or_default();
     Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
 }

@@ -58,14 +58,14 @@ pub enum Fault {
     #[error(transparent)]
     Invariant(#[from] Violation),
     /// An effect is not the one that the protocol has here.
-    #[error("effect {position} is {}, and should be {}", or_none(.logged.as_ref()), or_none(.expected.as_ref()))]
+    #[error("effect {position} is {}, and should be {}", or_none(.logged.as_deref()), or_none(.expected.as_deref()))]
     Effect {
         /// Which of the event's effects, from 0.
         position: usize,
         /// What the log says.
-        logged: Option<Effect>,
+        logged: Option<Box<Effect>>,
         /// What the model does.
-        expected: Option<Effect>,
+        expected: Option<Box<Effect>>,
     },
     /// Entries were admitted that the protocol refuses.
     #[error("a reserve that is to be refused: {0}")]

@@ -103,9 +103,10 @@ impl Run {
         let reason = event.reason.as_ref().ok_or(Fault::Missing("reason"))?;
         let mut effects = Vec::new();
         for &id in &event.ids {
-            let discarded = match reason.is_of_the_holder() {
-                true => self.model.lose(id, reason.clone()),
-                false => self.model.discard(id, reason.clone()),
+            let discarded = if reason.is_of_the_holder() {
+                self.model.lose(id, reason.clone())
+            } else {
+                self.model.discard(id, reason.clone())
             };
             match discarded {
                 Ok(discarded) => effects.extend(discarded.effects),
@@ -159,8 +160,8 @@ fn same(logged: &[Effect], expected: &[Effect], faults: &mut Vec<Fault>) -> bool
     if let Some(position) = differs {
         faults.push(Fault::Effect {
             position,
-            logged: logged.get(position).cloned(),
-            expected: expected.get(position).cloned(),
+            logged: logged.get(position).cloned().map(Box::new),
+            expected: expected.get(position).cloned().map(Box::new),
         });
     }
     differs.is_none()
