@@ -21,8 +21,8 @@ pub enum OccupyRefusal {
     /// No such entry was ever admitted, or it has been forgotten.
     #[error("no such entry")]
     Unknown,
-    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, or there is no slot that
-    /// Reserve could give it.
+    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, the run is finished, or
+    /// there is no slot that Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
     /// All buffers that it may be trained in are ready. The surplus rule discards such a reservation at once, so this
@@ -67,7 +67,7 @@ impl SlotTables {
 
     /// *Late occupy*: reserved and occupied in one step, if Reserve has a slot for the version.
     fn occupy_late(&mut self, id: TrajectoryId, weights: Weights, reason: Reason) -> Result<Occupied, OccupyRefusal> {
-        if !reason.allows_late_occupy() || self.is_abandoned(weights) {
+        if !reason.allows_late_occupy() || self.is_abandoned(weights) || self.is_finished() {
             return Err(OccupyRefusal::Discarded(reason));
         }
         let version = weights.version;
