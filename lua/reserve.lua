@@ -105,9 +105,11 @@ end
 -- Admits what there is a place for. Returns the grants, their ids, and what blocks the next.
 local function admit(call, version)
   local granted, ids = {}, {}
-  local most, generating = run.config.max_concurrency, tables.reserved_in_all()
   for index, id in ipairs(call.ids) do
-    if most and generating >= most then
+    if tables.is_draining_to_a_stop() then
+      return granted, ids, 'draining'
+    end
+    if tables.is_at_its_limit() then
       return granted, ids, 'concurrency'
     end
     local position = tables.admission_position(version)
@@ -128,7 +130,8 @@ local function admit(call, version)
     entries.admit(id, entry, position)
     entries.save(id, entry)
     redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
-    generating = generating + 1
+    redis.call('ZADD', keys.ages, run.state.clock, id)
+    run.state.last_admission = run.state.clock
     granted[#granted + 1], ids[#ids + 1] = grant(id, entry, position), id
   end
   return granted, ids
@@ -182,5 +185,5 @@ local function reserve(call)
 end
 
 return sessions.run_calls(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget' })
+  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'ages' })
 end, reserve)

@@ -108,7 +108,7 @@ impl Code {
             Refusal::RunExists { .. } => Self::RunExists,
             Refusal::Fenced => Self::Fenced,
             Refusal::LedgerBehind | Refusal::CheckpointAhead { .. } => Self::LedgerBehind,
-            Refusal::VersionUnknown | Refusal::ResumeFromMissing => Self::InvalidRequest,
+            Refusal::VersionUnknown | Refusal::ResumeFromMissing | Refusal::BeyondTaken { .. } => Self::InvalidRequest,
             Refusal::VersionNotPublished { .. } => Self::VersionNotPublished,
             Refusal::VersionTooStale { .. } => Self::VersionTooStale,
             Refusal::RequestIdReused => Self::RequestIdReused,
@@ -213,6 +213,7 @@ impl Problem {
         match refusal {
             Refusal::RunExists { fields } => document.fields.clone_from(fields),
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
+            Refusal::BeyondTaken { .. } => document.field = Some("from_offset".to_owned()),
             Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
             Refusal::VersionNotPublished { policy_version, .. }
             | Refusal::VersionTooStale { policy_version }

@@ -76,8 +76,8 @@ pub(crate) enum Damage {
     PieceLonger(Index),
     /// A batch is marked as the last one and is not, or is and not marked.
     FinalFlipped(Index),
-    /// A drain begins where one ended, or the contrary.
-    DrainFlipped(Index),
+    /// A drain does not say whether it begins or ends.
+    DrainUnsaid(Index),
     /// A reserve names a lineage that the run has not reached.
     LineageFromTheFuture(Index),
     /// An event that nobody wrote comes in between.
@@ -102,7 +102,7 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
         (index(), any::<bool>()).prop_map(|(at, on)| Damage::PieceShifted(at, on)),
         index().prop_map(Damage::PieceLonger),
         index().prop_map(Damage::FinalFlipped),
-        index().prop_map(Damage::DrainFlipped),
+        index().prop_map(Damage::DrainUnsaid),
         (index(), intruder()).prop_map(|(at, event)| Damage::Intruding(at, Box::new(event))),
     ]
 }
@@ -221,9 +221,9 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
                 true
             });
         }
-        Damage::DrainFlipped(index) => {
+        Damage::DrainUnsaid(index) => {
             return spoil(events, *index, &[EventType::Drain], |event| {
-                event.drain = event.drain.map(|drain| !drain);
+                event.drain = None;
                 true
             });
         }
