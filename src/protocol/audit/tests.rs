@@ -3,6 +3,7 @@
 mod broken_logs;
 mod faults;
 mod journal;
+mod pieces;
 mod trainer;
 
 use super::{Auditor, BatchReport, Finding, Report};
