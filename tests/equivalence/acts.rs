@@ -108,6 +108,7 @@ impl Twins {
                 let expected = match refusal {
                     OccupyRefusal::Unknown => Refusal::UnknownTrajectory,
                     OccupyRefusal::Discarded(reason) => Refusal::TrajectoryDiscarded { reason },
+                    OccupyRefusal::Group | OccupyRefusal::Member(_) => panic!("{id} is a single trajectory"),
                     OccupyRefusal::NoPlace => panic!("{id} was not discarded as surplus in time"),
                 };
                 assert_eq!(refusal_of(answer), expected);

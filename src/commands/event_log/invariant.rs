@@ -27,6 +27,8 @@ pub(in crate::commands) enum Invariant {
     Versions,
     /// A batch has exactly `B` entries.
     BatchesComplete,
+    /// A group is finished with exactly the members that it needs, each of weights no older than it.
+    Groups,
     /// A batch that is delivered again is the one that was taken.
     ReplaysIdentical,
     /// Each step did exactly what the protocol has for it.
@@ -37,7 +39,7 @@ pub(in crate::commands) enum Invariant {
 
 impl Invariant {
     /// All of them, in the order in which they are told.
-    pub(in crate::commands) const ALL: [Self; 11] = [
+    pub(in crate::commands) const ALL: [Self; 12] = [
         Self::Bound,
         Self::APlaceForEveryone,
         Self::Capacity,
@@ -46,6 +48,7 @@ impl Invariant {
         Self::Earliest,
         Self::Versions,
         Self::BatchesComplete,
+        Self::Groups,
         Self::ReplaysIdentical,
         Self::Steps,
         Self::Sequence,
@@ -83,6 +86,10 @@ impl Invariant {
             | Fault::Occupy { .. }
             | Fault::Late { .. }
             | Fault::Discard { .. }
+            | Fault::Member { .. }
+            | Fault::NotCounted { .. }
+            | Fault::GroupIncomplete { .. }
+            | Fault::Adopted { .. }
             | Fault::CheckpointRepeated { .. }
             | Fault::Prune { .. }
             | Fault::PrunedElsewhere { .. } => Self::Steps,
@@ -100,6 +107,7 @@ impl Invariant {
             }
             Violation::NotEarliest { .. } | Violation::LeavesNoPlace { .. } => Self::Earliest,
             Violation::Window { .. } | Violation::Abandoned { .. } | Violation::TrainerAhead { .. } => Self::Versions,
+            Violation::Group(_) => Self::Groups,
             Violation::NotKept { .. } => Self::ReplaysIdentical,
             Violation::SurplusKept { .. } => Self::Steps,
         }
@@ -115,6 +123,7 @@ impl Invariant {
             Self::Earliest => "earliest",
             Self::Versions => "versions",
             Self::BatchesComplete => "batches complete",
+            Self::Groups => "groups",
             Self::ReplaysIdentical => "replays identical",
             Self::Steps => "steps",
             Self::Sequence => "sequence",

@@ -8,7 +8,7 @@ use crate::protocol::{
 
 /// A run that writes its log.
 pub(super) struct Journal {
-    tables: SlotTables,
+    pub(super) tables: SlotTables,
     pub(super) events: Vec<Event>,
 }
 
