@@ -1,5 +1,6 @@
 #!lua
--- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap.
+-- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap. The server itself gives up grants that
+-- reached nobody, as `abandoned`: a group with complete members then waits for another owner.
 --
 -- args     worker?, session?, id, reason, note?
 -- body     discarded   discarded_from (reserved | occupied), promoted: [{ id, from, to }] by buffers
@@ -13,6 +14,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 
 local stopped = sessions.begin()
 if stopped then
@@ -33,7 +35,7 @@ end
 
 local discarded_from = entry.state
 entry.note = args.note
-entries.discard(id, entry, args.reason, sessions.caller_key)
+entries.lose(id, entry, args.reason, sessions.caller_key)
 tables.wake()
 
 local promoted = {}

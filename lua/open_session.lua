@@ -12,6 +12,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 
 local stopped = run.open()
 if stopped then

@@ -16,6 +16,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 --@include finishing
 --@include batches
 --@include trainer
@@ -116,7 +117,7 @@ local function rewind()
   weights.abandon(checkpoint)
   open_window()
   return tables.lay_out(function(entry)
-    return entry.version > checkpoint and 'rewound'
+    return entries.newest(entry) > checkpoint and 'rewound'
   end)
 end
 

@@ -21,6 +21,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 --@include batches
 --@include trainer
 --@include taking

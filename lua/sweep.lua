@@ -6,7 +6,7 @@
 -- args     waiting: [{ worker, session? }], at most 100
 -- body     more (call again at once), leases (how many sessions have one), reserved (how many entries are), events (how long
 --          the event log is)
--- event    expire, if reservations were discarded; prune, if entries of a batch were forgotten
+-- event    expire, if reservations were discarded or left without an owner; prune, if entries of a batch were forgotten
 --
 -- Safe to send twice: it does what is due, and then nothing is.
 --@include run
@@ -15,6 +15,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 --@include batches
 --@include trainer
 --@include stragglers
@@ -82,6 +83,7 @@ function forget_by_kind.entry(id)
   end
   redis.call('HDEL', keys.entries, id)
   redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
+  groups.forget(id, entry)
 end
 
 -- A request is remembered while any of its grants is reserved, too. An entry that is not reserved never is again, so the
@@ -130,7 +132,7 @@ end
 
 local function forget_what_is_due()
   local clock = string.format('%d', run.state.clock)
-  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, FORGET_STEP)
+  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, groups.step(FORGET_STEP))
   for _, member in ipairs(due) do
     local kind, name = string.match(member, '^(%a+):(.*)$')
     local again_at = forget_by_kind[kind](name)
@@ -160,7 +162,7 @@ local function prune_batch()
   end
   local buffer = pruned.buffer
   local count = batches.load(buffer).entries
-  local past = math.min(pruned.slot + FORGET_STEP, count)
+  local past = math.min(pruned.slot + groups.step(FORGET_STEP), count)
   batches.forget(buffer, pruned.slot, past)
   if past == count then
     batches.strike(buffer)

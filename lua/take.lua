@@ -19,6 +19,7 @@
 --@include entries
 --@include moves
 --@include discarding
+--@include groups
 --@include batches
 --@include trainer
 --@include taking

@@ -6,6 +6,7 @@
 -- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
 local args = cmsgpack.unpack(ARGV[1])
 local run, tables, entries, sessions, trainer, batches, weights = {}, {}, {}, {}, {}, {}, {}
+local groups, segments = {}, {}
 run.mark = args.mark -- the random word of the next event
 local keys = {
   run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone

@@ -13,6 +13,7 @@ tables.heads = {} -- version -> its front-most reserved entry, or false (moves.l
 function tables.open()
   local config = run.config
   tables.B, tables.S, tables.ETA = config.batch_size, config.slots_per_buffer, config.max_staleness
+  tables.HAS_ORPHANS = config.adopt_groups and config.group_candidates > 1
 end
 
 function tables.first_buffer()
@@ -65,7 +66,11 @@ function tables.ring_base(version)
 end
 
 function tables.put_reserved(id, version, position)
-  redis.call('ZADD', keys.reserved, tables.ring_base(version) + position, id)
+  local score = tables.ring_base(version) + position
+  redis.call('ZADD', keys.reserved, score, id)
+  if tables.HAS_ORPHANS then
+    redis.call('ZADD', keys.orphans, 'XX', score, id) -- a group without an owner moves there, too
+  end
   local count = tables.counts(tables.buffer_of(position))
   count[2] = count[2] + 1
   tables.heads[version] = nil
@@ -120,15 +125,9 @@ function tables.nothing_to_come()
   return tables.reserved_in_all() == 0
 end
 
--- Whether `max_concurrency` allows no further admission.
-function tables.is_at_its_limit()
-  local most = run.config.max_concurrency
-  return most and tables.reserved_in_all() >= most
-end
-
 -- Whether no worker can be admitted, whatever its weights and wherever there is a slot.
 function tables.admission_is_blocked()
-  return tables.is_draining_to_a_stop() or tables.is_at_its_limit()
+  return tables.is_draining_to_a_stop() or not entries.fit_concurrency()
 end
 
 -- What becomes of the entries of buffer H, if there are some, they do not fill it, and none will come any more: `short` or

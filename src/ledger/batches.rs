@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::members::Which;
 use super::training::VersionRecord;
 use super::trajectories::{Surroundings, Trajectory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
@@ -16,6 +17,10 @@ const PAGE: usize = 500;
 
 /// A batch, or a part of it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of it, under the contract's name"
+)]
 pub struct Batch {
     /// The version that it trains into the next.
     pub version: BufferId,
@@ -135,7 +140,8 @@ impl Ledger {
                 trajectories.push(entry.ok_or_else(pruned)?.shown(id, around));
             }
         }
-        if trajectories.len() != end.saturating_sub(offset) {
+        let has_members = self.read_members(run, &mut trajectories, Which::Complete).await?;
+        if !has_members || trajectories.len() != end.saturating_sub(offset) {
             return Err(pruned());
         }
         let batch = Batch {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::members::Which;
 use super::names::WorkerName;
 use super::state::{BufferCounts, State};
 use super::trajectories::{EntryRecord, Surroundings, Trajectory, TrajectoryState};
@@ -243,10 +244,15 @@ impl Ledger {
             taken_at_ms: seen.value.taken_at_ms,
         };
         match seen.value.entry {
-            Some(entry) => Ok(Seen {
-                seq: seen.seq,
-                value: entry.shown(id, around),
-            }),
+            Some(entry) => {
+                let mut shown = entry.shown(id, around);
+                self.read_members(run, std::slice::from_mut(&mut shown), Which::Known)
+                    .await?;
+                Ok(Seen {
+                    seq: seen.seq,
+                    value: shown,
+                })
+            }
             None => Err(refused(
                 &Seen {
                     seq: seen.seq,
@@ -269,22 +275,23 @@ impl Ledger {
         let seen = self
             .call::<HeldBody>(&script::VIEW_HELD, run, &HeldArgs { worker, after, limit })
             .await?;
-        Ok(seen.map(|body| {
-            let trajectories = body.entries.into_iter().map(|held| {
-                let around = Surroundings {
-                    max_staleness: view.config.max_staleness,
-                    next_buffer: view.state.next_buffer,
-                    streamed: view.state.streamed,
-                    reserved_at: Some(held.place),
-                    taken_at_ms: None,
-                };
-                held.entry.shown(held.id, around)
-            });
-            TrajectoryPage {
-                trajectories: trajectories.collect(),
-                next: body.next.map(|id| id.to_string()),
-            }
-        }))
+        let trajectories = seen.value.entries.into_iter().map(|held| {
+            let around = Surroundings {
+                max_staleness: view.config.max_staleness,
+                next_buffer: view.state.next_buffer,
+                streamed: view.state.streamed,
+                reserved_at: Some(held.place),
+                taken_at_ms: None,
+            };
+            held.entry.shown(held.id, around)
+        });
+        let mut trajectories: Vec<_> = trajectories.collect();
+        self.read_members(run, &mut trajectories, Which::Known).await?;
+        let next = seen.value.next.map(|id| id.to_string());
+        Ok(Seen {
+            seq: seen.seq,
+            value: TrajectoryPage { trajectories, next },
+        })
     }
 
     /// A page of finished entries in slot order: of the open buffers, or of the batches, and pieces of one, that are kept. A page may
@@ -346,6 +353,7 @@ impl Ledger {
             trajectories.extend(shown);
             last = page.last().copied();
         }
+        self.read_members(run, &mut trajectories, Which::Complete).await?;
         let is_more = trajectories.len() >= limit || places.peek().is_some();
         let next = last
             .filter(|_| is_more)

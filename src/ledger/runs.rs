@@ -33,7 +33,7 @@ pub struct RunStatus {
     pub finished: bool,
     /// Entries that are generating.
     pub reserved: u64,
-    /// Trajectories that are generating.
+    /// Trajectories that are generating: the unfinished candidates of groups.
     pub generating: u64,
     /// Finished entries that are not taken.
     pub occupied: u64,
@@ -115,6 +115,13 @@ struct ConfigureArgs<'a> {
     cleared: &'a [&'static str],
 }
 
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum ConfigureOutcome {
+    Configured,
+    TooFew { candidates: u32 },
+}
+
 #[derive(Serialize)]
 struct DeleteArgs {
     even_behind: bool,
@@ -171,14 +178,20 @@ impl Ledger {
     }
 
     /// Changes a run's configuration; the fields named in `cleared` are unset. Safe to repeat.
+    ///
+    /// Refused as [`Refusal::TooFewForAGroup`] when `max_concurrency` would let no group be admitted.
     pub async fn configure_run(
         &self,
         run: &RunName,
         changes: &ConfigChanges,
         cleared: &[&'static str],
     ) -> Result<Seen<RunStatus>, LedgerError> {
-        self.call::<Done>(&script::CONFIGURE, run, &ConfigureArgs { changes, cleared })
+        let seen = self
+            .call::<ConfigureOutcome>(&script::CONFIGURE, run, &ConfigureArgs { changes, cleared })
             .await?;
+        if let ConfigureOutcome::TooFew { candidates } = seen.value {
+            return Err(refused(&seen, Refusal::TooFewForAGroup { candidates }));
+        }
         self.run(run).await
     }
 
@@ -280,7 +293,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         draining: state.is_draining(),
         finished,
         reserved: state.reserved(),
-        generating: state.reserved(),
+        generating: state.generating,
         occupied: state.occupied(),
         workers: sessions,
         kept_batches: state.kept_batches(),

@@ -28,6 +28,7 @@ pub(super) struct State {
     draining: Option<Draining>,
     /// Of each open buffer, from `next_buffer` on: its occupied and its reserved entries.
     buffers: Vec<(u32, u32)>,
+    pub(super) generating: u64,
     totals: Totals,
     trainer: Option<TrainerSession>,
 }
@@ -50,6 +51,8 @@ pub struct Totals {
     pub discarded: BTreeMap<String, u64>,
     /// Entries that were finished after they had been discarded.
     pub late: u64,
+    /// Groups that got a new owner.
+    pub adopted: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]

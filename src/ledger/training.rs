@@ -100,6 +100,10 @@ enum StreamOutcome {
 }
 
 #[derive(Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of it, under the contract's name"
+)]
 struct PieceTaken {
     version: BufferId,
     offset: usize,

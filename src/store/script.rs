@@ -17,7 +17,7 @@ pub struct Script {
     writes: bool,
 }
 
-const PRELUDE: [(&str, &str); 13] = [
+const PRELUDE: [(&str, &str); 15] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
     ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
@@ -30,6 +30,8 @@ const PRELUDE: [(&str, &str); 13] = [
     ("trainer", include_str!("../../lua/prelude/trainer.lua")),
     ("taking", include_str!("../../lua/prelude/taking.lua")),
     ("stragglers", include_str!("../../lua/prelude/stragglers.lua")),
+    ("segments", include_str!("../../lua/prelude/segments.lua")),
+    ("groups", include_str!("../../lua/prelude/groups.lua")),
     ("replacing", include_str!("../../lua/prelude/replacing.lua")),
 ];
 
@@ -109,6 +111,8 @@ scripts! {
     DRAIN = "drain";
     /// Renews a lease and tells what was cancelled.
     HEARTBEAT = "heartbeat";
+    /// Finishes or fails a member of a group.
+    MEMBER = "member";
     /// Finishes entries.
     OCCUPY = "occupy";
     /// Opens a worker's session.
@@ -119,6 +123,8 @@ scripts! {
     RESERVE = "reserve";
     /// Opens a trainer session.
     RESUME = "resume";
+    /// Records that generation goes on under a newer version.
+    SEGMENT = "segment";
     /// Takes a piece of the next batch.
     STREAM = "stream";
     /// Does one step of what is due.
@@ -165,7 +171,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 22);
+        assert_eq!(all().len(), 24);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

@@ -60,8 +60,12 @@ struct Blocked {
 }
 
 impl Blocked {
-    fn learn(&mut self, by: Option<BlockedBy>, version: Option<Version>) {
-        match by {
+    /// What blocked a call blocks the later ones, too, unless there are groups to be adopted, which nothing blocks.
+    fn learn(&mut self, told: &Reservation, version: Option<Version>) {
+        if told.orphans > 0 {
+            return;
+        }
+        match told.blocked_by {
             Some(BlockedBy::Draining | BlockedBy::Concurrency) => self.all = true,
             Some(BlockedBy::Staleness) => self.up_to = self.up_to.max(version),
             None => {}
@@ -156,7 +160,11 @@ async fn attempt(ledger: &Ledger, run: &RunName, request: &ReserveRequest) -> (V
 
 /// Hands the answer to the call, and takes back what was granted to nobody: if the call is gone, or if it will be told of an
 /// error after some step had granted something, and cannot ask again by its request id.
-async fn reply(ledger: &Ledger, run: &RunName, waiter: Waiter, ids: Vec<TrajectoryId>, answer: Answer) {
+async fn reply(ledger: &Ledger, run: &RunName, waiter: Waiter, mut ids: Vec<TrajectoryId>, answer: Answer) {
+    if let Ok(seen) = &answer {
+        // Adopted groups have ids of their own.
+        ids = seen.value.granted.iter().map(|grant| grant.id).collect();
+    }
     let has_request_id = waiter.request.request_id.is_some();
     let is_unclear = matches!(answer, Err(LedgerError::Store(_)));
     let is_gone = waiter.reply.send(answer).is_err();
@@ -250,7 +258,7 @@ impl Queue {
             let (ids, answer) = attempt(&waiter.ledger, &self.run, &waiter.request).await;
             match answer {
                 Ok(seen) if !is_answer(&seen.value) => {
-                    blocked.learn(seen.value.blocked_by, waiter.request.version);
+                    blocked.learn(&seen.value, waiter.request.version);
                     waiter.told(&self.ledger, &self.run, seen);
                     self.waiting.push_back(waiter);
                 }

@@ -28,6 +28,7 @@ fn event(event_type: EventType, version: u64, effects: &[Effect]) -> Event {
         effect,
         prompt: None,
         payload: None,
+        payloads: Vec::new(),
     });
     event.effects = logged.collect();
     event

@@ -1,6 +1,6 @@
 //! What each step does to both, and what must be the same afterwards.
 
-use berth::ledger::finishing::{Finish, Finished, OccupiedState};
+use berth::ledger::finishing::{Concluded, Finish, Finished, OccupiedState};
 use berth::ledger::names::ClientReason;
 use berth::ledger::reserving::ReserveRequest;
 use berth::ledger::runs::ConfigChanges;
@@ -26,6 +26,7 @@ impl Twins {
             count,
             version: Some(version),
             lineage: Some(weights.lineage),
+            adopt: None,
             prompts: Vec::new(),
             request_id: None,
         };
@@ -78,19 +79,13 @@ impl Twins {
         let demand = Demand::beside(&self.model, id);
         let answer = self
             .ledger
-            .occupy(
-                &self.run,
-                None,
-                None,
-                Finished {
-                    id,
-                    finish: Finish::default(),
-                },
-            )
+            .occupy(&self.run, None, None, Finished::new(id, Finish::default()))
             .await;
         match self.model.occupy(id) {
             Ok(occupied) => {
-                let place = answer.expect("the model occupies").value;
+                let Concluded::Occupied(place) = answer.expect("the model occupies").value else {
+                    panic!("{id} is no group");
+                };
                 assert_eq!((place.buffer, place.slot), (occupied.place.buffer, occupied.place.slot));
                 assert_eq!(place.late, occupied.late);
                 let is_taken = place.buffer < self.model.next_buffer() || self.model.is_streamed(occupied.place);
@@ -113,6 +108,7 @@ impl Twins {
                 let expected = match refusal {
                     OccupyRefusal::Unknown => Refusal::UnknownTrajectory,
                     OccupyRefusal::Discarded(reason) => Refusal::TrajectoryDiscarded { reason },
+                    OccupyRefusal::Group | OccupyRefusal::Member(_) => panic!("{id} is a single trajectory"),
                     OccupyRefusal::NoPlace => panic!("{id} was not discarded as surplus in time"),
                 };
                 assert_eq!(refusal_of(answer), expected);

@@ -11,13 +11,13 @@ pub(crate) struct Scenario {
     pub(crate) args: Value,
 }
 
-enum Before {
-    Script(&'static Script, Value),
+pub(crate) enum Before {
+    Run(&'static Script, Value),
     /// A command on one of the run's keys.
     Command(&'static str, &'static str, &'static [&'static str]),
 }
 
-use Before::{Command, Script as Run};
+pub(crate) use Before::{Command, Run};
 
 impl Scenario {
     /// Does what is done before.
@@ -37,14 +37,14 @@ impl Scenario {
     }
 }
 
-fn at_once(args: Value) -> Scenario {
+pub(crate) fn at_once(args: Value) -> Scenario {
     Scenario {
         before: Vec::new(),
         args,
     }
 }
 
-fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
+pub(crate) fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
     Scenario {
         before: before.into_iter().collect(),
         args,
@@ -86,6 +86,13 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 after([let_a_lease_pass()], by_holder(json!({ "holding": [] }))),
             ]
         }
+        // Only groups have members.
+        "member" => Vec::new(),
+        "segment" => vec![
+            segment(None),
+            segment(Some(RESERVED)),
+            at_once(json!({ "id": RESERVED, "segment": { "version": 2, "from_token": 0 } })),
+        ],
         "occupy" => vec![
             at_once(occupy(RESERVED)),
             at_once(occupy_by("silent", "s", RESERVED)),
@@ -207,8 +214,22 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
     }
 }
 
+/// A segment of the reserved entry under the version that comes next. An entry that is named is given up before, for a reason
+/// after which it may still be finished.
+fn segment(given_up: Option<&'static str>) -> Scenario {
+    let give_up = given_up.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
+    let train = [
+        Run(&script::TAKE, json!({})),
+        Run(&script::PUBLISH, json!({ "version": 3 })),
+    ];
+    after(
+        give_up.into_iter().chain(train),
+        json!({ "worker": "holder", "session": "s", "id": RESERVED, "segment": { "version": 3, "from_token": 9 } }),
+    )
+}
+
 /// The shortest lease that a script takes: what was granted before is older.
-fn let_a_lease_pass() -> Before {
+pub(crate) fn let_a_lease_pass() -> Before {
     set(json!({ "lease_ms": -1 }))
 }
 

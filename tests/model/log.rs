@@ -38,6 +38,7 @@ fn event(seq: u64, event_type: EventType, effects: &[Effect]) -> Event {
         effect: effect.clone(),
         prompt: None,
         payload: None,
+        payloads: Vec::new(),
     };
     Event {
         effects: effects.iter().map(logged).collect(),
@@ -131,7 +132,11 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
         Damage::EffectLost(index) => {
             // How much of a batch one step forgets is the ledger's choice: a log that tells of less is as good.
             let mut effects = effects(events);
-            effects.retain(|(event, _)| events[*event].event_type != EventType::Prune);
+            // Nor does it show that fewer members, or no segments, were reported with an occupy.
+            effects.retain(|(event, effect)| {
+                let event = &events[*event];
+                event.event_type != EventType::Prune && !is_optional(event, &event.effects[*effect].effect)
+            });
             if effects.is_empty() {
                 return false;
             }
@@ -248,6 +253,17 @@ fn spoil(events: &mut [Event], index: Index, types: &[EventType], change: fn(&mu
     change(of_these[at])
 }
 
+/// Whether the event would be as good without this effect, which a client reported.
+fn is_optional(event: &Event, effect: &Effect) -> bool {
+    let is_member = |effect: &Effect| matches!(effect, Effect::Member { .. });
+    let members = event.effects.iter().filter(|logged| is_member(&logged.effect)).count();
+    match effect {
+        Effect::Member { .. } => members > 1,
+        Effect::Continued { .. } => event.event_type == EventType::Occupy,
+        _ => false,
+    }
+}
+
 /// Where the effects of the log stand: of which event, and which of its own.
 fn effects(events: &[Event]) -> Vec<(usize, usize)> {
     let of_event = |(event, logged): (usize, &Event)| (0..logged.effects.len()).map(move |effect| (event, effect));
@@ -262,6 +278,8 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::SessionOpened,
         EventType::Reserve,
         EventType::Occupy,
+        EventType::Member,
+        EventType::Segment,
         EventType::Discard,
         EventType::Expire,
         EventType::Claim,
@@ -321,18 +339,32 @@ fn session() -> impl Strategy<Value = Event> {
 }
 
 fn effect() -> impl Strategy<Value = Effect> {
-    (0..7, id(), number().prop_map(Version), place(), place()).prop_map(|(kind, id, version, from, to)| match kind {
-        0 => Effect::Reserved { id, version, to },
-        1 => Effect::Moved { id, from, to },
-        2 => Effect::Occupied { id, from, to },
-        3 => Effect::Promoted { id, from, to },
-        4 => Effect::Discarded {
-            id,
-            reason: Reason::Surplus,
-            from,
-        },
-        5 => Effect::Replaced { id, from, to },
-        _ => Effect::Pruned { id },
+    let kind = (0..11, 0..4_u32);
+    (kind, id(), number().prop_map(Version), place(), place()).prop_map(|((kind, index), id, version, from, to)| {
+        match kind {
+            0 => Effect::Reserved { id, version, to },
+            1 => Effect::Moved { id, from, to },
+            2 => Effect::Occupied { id, from, to },
+            3 => Effect::Promoted { id, from, to },
+            4 => Effect::Discarded {
+                id,
+                reason: Reason::Surplus,
+                from,
+            },
+            5 => Effect::Replaced { id, from, to },
+            6 => Effect::Member {
+                id,
+                index,
+                failed: index == 0,
+                version: Some(version),
+                newest: None,
+                reward: None,
+            },
+            7 => Effect::Continued { id, version },
+            8 => Effect::Orphaned { id },
+            9 => Effect::Adopted { id },
+            _ => Effect::Pruned { id },
+        }
     })
 }
 

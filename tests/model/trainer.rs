@@ -281,7 +281,7 @@ impl Run {
             panic!("{id} was discarded and is {:?}", entry.state);
         };
         match (kind, reason) {
-            (ResumeKind::Rewind, Reason::Rewound) => assert!(entry.version > version),
+            (ResumeKind::Rewind, Reason::Rewound) => assert!(entry.newest > version),
             // What a rewind leaves had a place before, and there is no less room than there was.
             (ResumeKind::Forced, Reason::TooStale) => {}
             (_, Reason::Surplus) => {

@@ -54,7 +54,7 @@ async fn hundreds_are_freed_before_the_new_session_gets_its_answer() {
     let status = run.get("").await.ok();
     assert_eq!(
         status["totals"],
-        json!({ "reserved": 500, "occupied": 0, "trained": 0, "late": 0, "discarded": { "worker_restarted": 250 } })
+        json!({ "reserved": 500, "occupied": 0, "trained": 0, "late": 0, "adopted": 0, "discarded": { "worker_restarted": 250 } })
     );
     let events = run.get("events?limit=1000").await.ok();
     let restarts = each(&events["events"]).filter(|event| event["reason"] == "worker_restarted");

@@ -133,34 +133,25 @@ async fn a_waiting_stream_is_answered_once_as_many_have_finished_as_it_asked_for
     let Some(ledger) = Ledger::start().await else { return };
     let run = ledger.run(json!({ "batch_size": 5, "max_staleness": 0 })).await;
     run.reserve(0, "a b c d e").await.ok();
-    let waiting = async |from| {
-        let call = tokio::spawn({
-            let run = run.clone();
-            async move {
-                pieces(
-                    &run,
-                    from,
-                    json!({ "min_entries": 2, "max_entries": 2, "wait_ms": 60_000 }),
-                )
-                .await
-            }
-        });
-        until_somebody_waits(&ledger, &run, "batch").await;
-        call
+    let asks = |from| {
+        let run = run.clone();
+        let two = json!({ "min_entries": 2, "max_entries": 2, "wait_ms": 60_000 });
+        tokio::spawn(async move { pieces(&run, from, two).await })
     };
-    let call = waiting(0).await;
+    let call = asks(0);
+    until_somebody_waits(&ledger, &run, "batch").await;
     run.occupy("a").await.ok();
     assert!(!call.is_finished());
     run.occupy("b").await.ok();
     assert_eq!(piece(&soon(call).await.ok()), "0+0: a b");
 
-    let call = waiting(2).await;
+    let call = asks(2);
     run.occupy("c").await.ok();
     run.occupy("d").await.ok();
     assert_eq!(piece(&soon(call).await.ok()), "0+2: c d");
 
     // The batch lacks one more, which is less.
-    let call = waiting(4).await;
+    let call = asks(4);
     run.occupy("e").await.ok();
     assert_eq!(piece(&soon(call).await.ok()), "0+4: e, complete");
 }

@@ -2,8 +2,10 @@
 
 mod draining;
 mod events;
+mod finishing;
 mod health;
 mod looking;
+mod members;
 mod reservations;
 mod resuming;
 mod runs;
@@ -43,8 +45,10 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(runs::put_run, runs::get_run, runs::patch_run, runs::delete_run))
         .routes(routes!(runs::list_runs))
         .routes(routes!(reservations::reserve))
-        .routes(routes!(trajectories::occupy))
-        .routes(routes!(trajectories::occupy_many))
+        .routes(routes!(finishing::occupy))
+        .routes(routes!(finishing::occupy_many))
+        .routes(routes!(members::member))
+        .routes(routes!(members::segment))
         .routes(routes!(trajectories::discard))
         .routes(routes!(trajectories::claim))
         .routes(routes!(trajectories::get_trajectory))

@@ -17,7 +17,7 @@ impl Run {
         faults: &mut Vec<Fault>,
     ) -> Result<(), Misfit> {
         match event.event_type {
-            EventType::Occupy => return self.occupied(effects, faults),
+            EventType::Occupy | EventType::Member => return self.occupied(effects, faults),
             EventType::TrainerOpened => return self.resumed(event, effects, report),
             _ => self.logged.replay(effects)?,
         }

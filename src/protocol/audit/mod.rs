@@ -7,6 +7,7 @@
 
 mod batches;
 mod finding;
+mod groups;
 mod happening;
 mod report;
 mod run;

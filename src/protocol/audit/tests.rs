@@ -1,7 +1,10 @@
 //! Good logs pass, and each kind of fault planted into one is found.
 
+mod adoption_faults;
 mod broken_logs;
 mod faults;
+mod group_faults;
+mod groups;
 mod journal;
 mod pieces;
 mod trainer;

@@ -5,16 +5,18 @@
 //! whole and each entry in at most one (*Once*) is a matter of a run's history: the [`audit`](super::audit) follows it.
 
 mod earliest;
+mod groups;
 #[cfg(test)]
 mod tests;
 mod violation;
 
 use std::collections::BTreeMap;
 
-use super::tables::{BufferState, BufferView, Entry, EntryState, SlotState, SlotTables};
+use super::tables::{BufferState, BufferView, EntryState, SlotState, SlotTables};
 use super::{BufferId, Place, RunConfig, Slot, TrajectoryId, Version, Weights};
 
 pub use earliest::Demand;
+pub use groups::GroupViolation;
 pub use violation::Violation;
 
 /// Everything that is wrong with the tables; nothing, if all is well.
@@ -28,6 +30,7 @@ pub fn check(tables: &SlotTables) -> Vec<Violation> {
     records(tables, &mut violations);
     streamed(tables, &mut violations);
     trainer(tables, &mut violations);
+    groups::check(tables, &mut violations);
     violations
 }
 
@@ -232,7 +235,7 @@ fn trainer(tables: &SlotTables, violations: &mut Vec<Violation>) {
         violations.push(Violation::NotKept { batch });
     }
     for (id, entry) in tables.entries().filter(|(_, entry)| entry.place().is_some()) {
-        let Entry { version, lineage, .. } = *entry;
+        let Weights { version, lineage } = entry.newest_weights();
         if tables.is_abandoned(Weights { version, lineage }) {
             violations.push(Violation::Abandoned { id, version, lineage });
         }

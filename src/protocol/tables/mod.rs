@@ -7,11 +7,16 @@
 //! it did to the entries: [`SlotTables::replay`] of them on a copy of the tables gives the same tables. The trainer's
 //! steps change its own standing too, and have a replay each.
 
+mod adopt;
 mod buffer;
 mod discard;
 mod drain;
+mod finish;
+mod generated;
+mod group;
 mod kept;
 mod lineage;
+mod member;
 mod moves;
 mod occupy;
 mod publish;
@@ -20,6 +25,7 @@ mod replay;
 mod replay_trainer;
 mod reserve;
 mod resume;
+mod segment;
 mod session;
 mod stream;
 mod take;
@@ -40,12 +46,17 @@ use session::Session;
 
 pub use buffer::{BufferState, BufferView, SlotState};
 pub use discard::{DiscardRefusal, Discarded};
+pub use finish::{Finished, FinishedAs};
+pub use generated::{Generated, WeightsRefusal};
+pub use group::GroupMember;
 pub use kept::{CheckpointRefusal, Checkpointed, PruneRefusal};
+pub use member::{Member, MemberEnd, MemberOutcome, MemberRefusal};
 pub use occupy::{Occupied, OccupyRefusal};
 pub use publish::{Publish, PublishRefusal};
 pub use replay::Misfit;
 pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
 pub use resume::{Behind, Resume, ResumeKind, ResumeRefusal, Resumed};
+pub use segment::Segmented;
 pub use session::SessionRefusal;
 pub use stream::{Piece, Stream, StreamRefusal, StreamRequest};
 pub use take::{BatchEntry, Delivery, Take};
@@ -86,10 +97,16 @@ pub struct SlotTables {
 pub struct Entry {
     /// The policy version it was admitted under, fixed from then on.
     pub version: Version,
-    /// The run's lineage when it was admitted: a later one may have abandoned its version.
+    /// The newest version that generated any part of it (*Partial rollout*).
+    pub newest: Version,
+    /// The run's lineage when that was recorded: a later one may have abandoned the version.
     pub lineage: Lineage,
     /// Whether it was discarded once and saved by a late occupy.
     pub late: bool,
+    /// Whether the session that held it is gone, and it waits for another (*Adoption*).
+    pub orphan: bool,
+    /// Of a group, the members that were reported and count, by index.
+    pub members: BTreeMap<u32, GroupMember>,
     /// What has become of it.
     pub state: EntryState,
 }
@@ -258,7 +275,7 @@ impl SlotTables {
         self.entries.iter().map(|(id, entry)| (*id, entry))
     }
 
-    /// How many entries are being generated: what `max_concurrency` limits.
+    /// How many entries are reserved.
     pub fn reserved(&self) -> usize {
         self.reservations().count()
     }

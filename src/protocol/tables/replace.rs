@@ -17,15 +17,15 @@ pub(super) struct Displaced {
 }
 
 impl SlotTables {
-    /// Back to `version`: the weights after it are abandoned, with every entry that one of them generated, and the kept
-    /// batches from it on are batches no longer.
+    /// Back to `version`: the weights after it are abandoned, with every entry of which they generated any part, and the
+    /// kept batches from it on are batches no longer.
     pub(super) fn rewind(&mut self, version: Version, effects: &mut Vec<Effect>) {
         self.forget_let_go_of(version, effects);
         let finished = self.dissolve_batches(version);
         let (staying, leaving) = self
             .in_order_of_placing(finished)
             .into_iter()
-            .partition(|entry| entry.version <= version);
+            .partition(|entry| self.newest(entry) <= version);
         self.start_from(version);
         self.oldest_kept = self.oldest_kept.min(version);
         self.leave(leaving, &Reason::Rewound, effects);
@@ -101,6 +101,12 @@ impl SlotTables {
         finished.extend(occupied.map(displaced(DiscardedFrom::Occupied)));
         finished.extend(self.reservations().map(displaced(DiscardedFrom::Reserved)));
         finished
+    }
+
+    /// The newest version that generated any part of it.
+    fn newest(&self, displaced: &Displaced) -> Version {
+        let entry = self.entries.get(&displaced.id);
+        entry.map_or(displaced.version, |entry| entry.newest)
     }
 
     fn leave(&mut self, leaving: Vec<Displaced>, reason: &Reason, effects: &mut Vec<Effect>) {

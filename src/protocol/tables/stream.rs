@@ -43,6 +43,10 @@ pub enum Stream {
 
 /// A piece of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of it, under the contract's name"
+)]
 pub struct Piece {
     /// The version that the batch trains into the next one.
     pub version: Version,

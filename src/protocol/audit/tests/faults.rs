@@ -9,6 +9,7 @@ fn logged(effect: Effect) -> LoggedEffect {
         effect,
         prompt: None,
         payload: None,
+        payloads: Vec::new(),
     }
 }
 
@@ -211,7 +212,7 @@ fn a_wrong_late_mark() {
     journal.last().late = true;
     assert_eq!(
         found(&journal),
-        ["event 3: the occupy is marked late: true, and should be the contrary"]
+        ["event 3: the step is marked late: true, and should be the contrary"]
     );
 }
 

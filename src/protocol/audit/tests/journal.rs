@@ -8,7 +8,7 @@ use crate::protocol::{
 
 /// A run that writes its log.
 pub(super) struct Journal {
-    tables: SlotTables,
+    pub(super) tables: SlotTables,
     pub(super) events: Vec<Event>,
 }
 
@@ -196,6 +196,7 @@ impl Journal {
             effect: effect.clone(),
             prompt: None,
             payload: None,
+            payloads: Vec::new(),
         };
         let event = Event {
             effects: effects.iter().map(logged).collect(),
