@@ -200,6 +200,23 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
                 true
             });
         }
+        of_pieces @ (Damage::PieceShifted(..)
+        | Damage::PieceLonger(_)
+        | Damage::FinalFlipped(_)
+        | Damage::DrainUnsaid(_)) => {
+            return spoil_pieces(events, of_pieces);
+        }
+        Damage::Intruding(index, event) => {
+            let at = index.index(events.len() + 1);
+            events.insert(at, (**event).clone());
+        }
+    }
+    true
+}
+
+/// Spoils what is told of pieces of a batch, or of a run's end; `false` if nothing was.
+fn spoil_pieces(events: &mut [Event], damage: &Damage) -> bool {
+    match damage {
         Damage::PieceShifted(index, on) => {
             let change = if *on {
                 |event: &mut Event| {
@@ -212,32 +229,22 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
                     event.entries > Some(0) && event.offset > Some(0)
                 }
             };
-            return spoil(events, *index, &[EventType::Stream], change);
+            spoil(events, *index, &[EventType::Stream], change)
         }
-        Damage::PieceLonger(index) => {
-            return spoil(events, *index, &[EventType::Stream], |event| {
-                event.entries = event.entries.map(|entries| entries + 1_000);
-                true
-            });
-        }
-        Damage::FinalFlipped(index) => {
-            return spoil(events, *index, &[EventType::Stream, EventType::Take], |event| {
-                event.is_final = !event.is_final;
-                true
-            });
-        }
-        Damage::DrainUnsaid(index) => {
-            return spoil(events, *index, &[EventType::Drain], |event| {
-                event.drain = None;
-                true
-            });
-        }
-        Damage::Intruding(index, event) => {
-            let at = index.index(events.len() + 1);
-            events.insert(at, (**event).clone());
-        }
+        Damage::PieceLonger(index) => spoil(events, *index, &[EventType::Stream], |event| {
+            event.entries = event.entries.map(|entries| entries + 1_000);
+            true
+        }),
+        Damage::FinalFlipped(index) => spoil(events, *index, &[EventType::Stream, EventType::Take], |event| {
+            event.is_final = !event.is_final;
+            true
+        }),
+        Damage::DrainUnsaid(index) => spoil(events, *index, &[EventType::Drain], |event| {
+            event.drain = None;
+            true
+        }),
+        _ => false,
     }
-    true
 }
 
 /// Spoils one of the events of these kinds; `false` if there is none, or `change` spoilt nothing.

@@ -57,7 +57,7 @@ impl Run {
                 if let Some(batch) = batch {
                     assert_eq!(batch[..taken], before.streamed_entries());
                     assert_eq!(batch[taken..], piece.entries);
-                    self.check_length(&before, batch.len(), piece.is_final);
+                    check_length(&before, batch.len(), piece.is_final);
                     self.taken.insert(piece.version, batch);
                 }
             }
@@ -105,15 +105,6 @@ impl Run {
         assert!(self.tables.is_finished());
     }
 
-    /// A batch holds `batch_size` entries, unless it is the last of a run in which nothing more is to come.
-    pub(crate) fn check_length(&self, before: &SlotTables, entries: usize, is_final: bool) {
-        let batch_size = before.config().batch_size as usize;
-        assert_eq!(is_final, entries < batch_size);
-        if is_final {
-            assert!(before.draining().is_some() && before.reserved() == 0);
-        }
-    }
-
     /// The entries are taken, within the bound, and for the first time.
     pub(crate) fn train_on(&mut self, version: Version, entries: &[BatchEntry]) {
         let config = self.tables.config();
@@ -123,5 +114,14 @@ impl Run {
             assert_eq!(self.batches.insert(entry.id, version), None, "in two batches");
             assert!(self.finished.contains(&entry.id));
         }
+    }
+}
+
+/// A batch holds `batch_size` entries, unless it is the last of a run in which nothing more is to come.
+pub(crate) fn check_length(before: &SlotTables, entries: usize, is_final: bool) {
+    let batch_size = before.config().batch_size as usize;
+    assert_eq!(is_final, entries < batch_size);
+    if is_final {
+        assert!(before.draining().is_some() && before.reserved() == 0);
     }
 }

@@ -8,6 +8,7 @@ use berth::protocol::tables::{
 };
 use berth::protocol::{Effect, Epoch, EventType, Lineage, Reason, ResumeMode, TrajectoryId, Version};
 
+use crate::pieces::check_length;
 use crate::run::Run;
 
 /// How a trainer comes back.
@@ -59,7 +60,7 @@ impl Run {
                 ..
             } => {
                 assert!(!redelivered);
-                self.check_length(&before, entries.len(), is_final);
+                check_length(&before, entries.len(), is_final);
                 let in_pieces = before.streamed();
                 assert_eq!(entries[..in_pieces], before.streamed_entries());
                 self.train_on(version, &entries[in_pieces..]);
