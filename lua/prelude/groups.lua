@@ -273,6 +273,7 @@ end
 -- The caller's session holds the group from now on.
 function groups.adopt(id, entry)
   redis.call('ZREM', keys.orphans, id)
+  redis.call('ZADD', keys.ages, run.state.clock, id) -- its age begins anew
   entry.orphan = nil
   run.state.totals.adopted = run.state.totals.adopted + 1
   tables.effect({ effect = 'adopted', id = id })

@@ -17,7 +17,7 @@ pub struct Script {
     writes: bool,
 }
 
-const PRELUDE: [(&str, &str); 13] = [
+const PRELUDE: [(&str, &str); 15] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
     ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
@@ -28,6 +28,8 @@ const PRELUDE: [(&str, &str); 13] = [
     ("weights", include_str!("../../lua/prelude/weights.lua")),
     ("batches", include_str!("../../lua/prelude/batches.lua")),
     ("trainer", include_str!("../../lua/prelude/trainer.lua")),
+    ("taking", include_str!("../../lua/prelude/taking.lua")),
+    ("stragglers", include_str!("../../lua/prelude/stragglers.lua")),
     ("segments", include_str!("../../lua/prelude/segments.lua")),
     ("groups", include_str!("../../lua/prelude/groups.lua")),
     ("replacing", include_str!("../../lua/prelude/replacing.lua")),
@@ -105,6 +107,8 @@ scripts! {
     DELETE = "delete";
     /// Gives up or filters an entry.
     DISCARD = "discard";
+    /// Begins, or calls off, the end of a run.
+    DRAIN = "drain";
     /// Renews a lease and tells what was cancelled.
     HEARTBEAT = "heartbeat";
     /// Finishes or fails a member of a group.
@@ -121,6 +125,8 @@ scripts! {
     RESUME = "resume";
     /// Records that generation goes on under a newer version.
     SEGMENT = "segment";
+    /// Takes a piece of the next batch.
+    STREAM = "stream";
     /// Does one step of what is due.
     SWEEP = "sweep";
     /// Takes the next batch.
@@ -165,7 +171,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 22);
+        assert_eq!(all().len(), 24);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

@@ -11,6 +11,7 @@ fn logged(effect: Effect) -> LoggedEffect {
         effect,
         prompt: None,
         payload: None,
+        payloads: Vec::new(),
     }
 }
 
