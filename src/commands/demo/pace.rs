@@ -12,7 +12,7 @@ const TRAIN_TOKENS_PER_SECOND_AND_RESPONSE: f64 = 80.0;
 /// How long a worker takes to load new weights, in simulated seconds.
 const LOAD_WEIGHTS_SECONDS: f64 = 5.0;
 /// How long a response of mean length takes here, unless told otherwise.
-const MEAN_RESPONSE: Duration = Duration::from_millis(700);
+const MEAN_RESPONSE: Duration = Duration::from_millis(500);
 
 /// How fast simulated time runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_response_takes_seven_tenths_of_a_second_unless_told_otherwise() {
+    fn a_mean_response_takes_half_a_second_unless_told_otherwise() {
         let lengths = Lengths::Recorded(vec![100, 300]);
-        assert_eq!(Pace::for_lengths(&lengths).generating(200), Duration::from_millis(700));
+        assert_eq!(Pace::for_lengths(&lengths).generating(200), Duration::from_millis(500));
     }
 }

@@ -11,9 +11,7 @@ use crate::client::RunSettings;
 
 /// The lease of the demo's run, in milliseconds: short, so that a killed worker is missed within the demo.
 pub(super) const LEASE_MS: u64 = 2_000;
-/// By how much a reservation may be older than the longest response takes, before it counts as hung.
-const HUNG_AFTER: f64 = 1.25;
-/// And this on top, for what a busy machine adds.
+/// By how much a reservation may be older than the longest response takes, before it counts as hung: what a busy machine adds.
 const HUNG_SLACK: Duration = Duration::from_millis(500);
 /// How many versions lie between two checkpoints of the trainer.
 pub(super) const CHECKPOINT_EVERY: u64 = 4;
@@ -86,7 +84,7 @@ pub struct DemoArgs {
     #[arg(long, env = "BERTH_DEMO_LENGTHS", value_name = "FILE")]
     lengths: Option<PathBuf>,
     /// Simulated seconds in one second; a response grows by 50 tokens in a simulated one [default: so that a response of mean
-    /// length takes 0.7 s].
+    /// length takes 0.5 s].
     #[arg(long, env = "BERTH_DEMO_SPEED", value_parser = speed)]
     speed: Option<f64>,
 }
@@ -158,10 +156,12 @@ impl Plan {
         }
     }
 
-    /// The age at which a reservation counts as hung: no response takes as long as that.
+    /// The age at which a reservation counts as hung: no response takes as long as that, and the lease of a worker that dies
+    /// with it has run out before.
     pub(super) fn reservation_timeout(&self) -> Duration {
         let longest = self.pace.generating(self.lengths.longest());
-        longest.mul_f64(HUNG_AFTER).saturating_add(HUNG_SLACK)
+        let lease = Duration::from_millis(LEASE_MS);
+        longest.saturating_add(lease).saturating_add(HUNG_SLACK)
     }
 
     /// The worker of which a response hangs: not the first, if there is another.

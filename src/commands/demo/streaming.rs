@@ -1,5 +1,7 @@
 //! What streaming is worth: the same job with whole batches and with pieces, side by side.
 
+use std::time::Duration;
+
 use super::Outcome;
 use super::ink::{Ink, Line};
 use super::text::{percent, seconds};
@@ -15,7 +17,6 @@ pub(super) fn comparison(whole: &Outcome, streamed: &Outcome) -> Vec<Line> {
     let row = |name: &str, each: fn(&Outcome) -> String| {
         Line::new(format!("  {name:<18} {:>15} {:>15}", each(whole), each(streamed)))
     };
-    let saved = whole.took.saturating_sub(streamed.took);
     vec![
         Line::default(),
         Line::default().then(Ink::Bold, head),
@@ -23,17 +24,21 @@ pub(super) fn comparison(whole: &Outcome, streamed: &Outcome) -> Vec<Line> {
         row("of its time", |it| percent(it.waited, it.took)),
         row("the job took", |it| seconds(it.took)),
         Line::new(format!(
-            "  The job was {} shorter ({}), with the same seed and the same incidents.",
-            seconds(saved),
-            percent(saved, whole.took)
+            "  The job was {}, with the same seed and the same incidents.",
+            difference(whole.took, streamed.took)
         )),
     ]
 }
 
+/// How much shorter or longer the second time is.
+fn difference(whole: Duration, streamed: Duration) -> String {
+    let by = whole.abs_diff(streamed);
+    let how = if streamed <= whole { "shorter" } else { "longer" };
+    format!("{} {how} ({})", seconds(by), percent(by, whole))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::commands::demo::Verdict;
 

@@ -58,8 +58,10 @@ impl Story<'_> {
         let (enough, members) = if batches_since > PATIENCE {
             (1, 0)
         } else {
-            let entries = self.plan.concurrency as u64 / u64::from(self.plan.group_size);
-            (entries.div_ceil(2), u64::from(self.plan.group_size > 1))
+            let (responses, group_size) = (self.plan.concurrency as u64, u64::from(self.plan.group_size));
+            // A quarter of its responses finished, of groups that are not.
+            let members = if group_size > 1 { responses / 4 } else { 0 };
+            ((responses / group_size).div_ceil(2), members)
         };
         if busiest.reserved < enough || saved(&busiest.worker) < members {
             return Ok(());
@@ -73,7 +75,7 @@ impl Story<'_> {
         let left_behind = self.reserved_by(&name).await?;
         let what = format!(
             "killed (SIGKILL, pid {pid}) holding {}",
-            counted(left_behind, "reservation")
+            counted(left_behind, if self.plan.group_size > 1 { "group" } else { "reservation" })
         );
         self.screen.say(&name, Ink::Red, &what);
         self.worker_incident = WorkerIncident::Killed { name: name.clone() };
