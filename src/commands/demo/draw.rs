@@ -65,7 +65,13 @@ pub(super) fn block(view: &View, width: usize) -> Vec<Line> {
     lines.push(trainer(view));
     lines.extend(view.workers.iter().map(worker));
     lines.push(Line::default());
-    lines.push(legend());
+    let is_taken = |slot: &SlotView| matches!(slot, SlotView::Taken { .. });
+    let has_pieces = view.buffers.iter().flat_map(|buffer| &buffer.slots).any(is_taken);
+    lines.push(if has_pieces {
+        legend().then(Ink::Plain, " □").then(Ink::Dim, " in training")
+    } else {
+        legend()
+    });
     lines
 }
 
@@ -123,9 +129,8 @@ fn slot_table(buffer: &BufferTable, batch_size: u32, room: usize) -> Line {
 
 fn mark(slot: &SlotView) -> (Ink, String) {
     match slot {
-        SlotView::Occupied { staleness, .. } | SlotView::Taken { staleness } => {
-            (staleness_ink(*staleness), "■".to_owned())
-        }
+        SlotView::Taken { staleness } => (staleness_ink(*staleness), "□".to_owned()),
+        SlotView::Occupied { staleness, .. } => (staleness_ink(*staleness), "■".to_owned()),
         SlotView::Reserved {
             worker: Some(worker), ..
         } => (Ink::Cyan, worker_mark(worker).to_string()),
@@ -153,7 +158,7 @@ fn staleness_ink(staleness: u64) -> Ink {
 fn legend() -> Line {
     Line::new("  ")
         .then(Ink::Cyan, "1 2 …")
-        .then(Ink::Dim, " reserved by that worker   · empty   finished, staleness ")
+        .then(Ink::Dim, " reserved by that worker · empty; finished, staleness ")
         .then(Ink::Green, "■")
         .then(Ink::Dim, " 0 ")
         .then(Ink::Yellow, "■")
@@ -285,7 +290,7 @@ mod tests {
   2 rollout-2  killed; 1 reservation left behind
   3 rollout-3  starting
 
-  1 2 … reserved by that worker   · empty   finished, staleness ■ 0 ■ 1 ■ 2+
+  1 2 … reserved by that worker · empty; finished, staleness ■ 0 ■ 1 ■ 2+
 "
         );
     }

@@ -24,6 +24,15 @@ struct Group {
     adopted: Option<Adoption>,
 }
 
+/// What a worker holds. The more members are complete, the more there is to save.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Held {
+    /// How many members of it are complete.
+    pub(super) members: u64,
+    /// How many entries it is: groups, or single trajectories.
+    pub(super) entries: u64,
+}
+
 #[derive(Debug, Clone)]
 struct Adoption {
     from: String,
@@ -119,13 +128,14 @@ impl Groups {
         }
     }
 
-    /// How many members are complete in the groups that a worker holds: what is saved if it dies now.
-    pub(super) fn members_held_by(&self, worker: &str) -> u64 {
-        let held = self
-            .groups
-            .values()
-            .filter(|group| group.worker == worker && !group.is_orphan);
-        held.map(|group| group.complete).sum()
+    /// What a worker holds, as far as the log was read.
+    pub(super) fn held_by(&self, worker: &str) -> Held {
+        let groups = self.groups.values();
+        let held = groups.filter(|group| group.worker == worker && !group.is_orphan);
+        held.fold(Held::default(), |held, group| Held {
+            members: held.members + group.complete,
+            entries: held.entries + 1,
+        })
     }
 
     /// Whether a group that this worker held waits for another one.
@@ -150,6 +160,7 @@ mod tests {
             effect,
             prompt: None,
             payload: None,
+            payloads: Vec::new(),
         };
         Event {
             worker: Some(worker.to_owned()),
@@ -183,7 +194,8 @@ mod tests {
             "rollout-1",
             vec![member(0, false), member(1, false), member(2, true)],
         ));
-        assert_eq!(groups.members_held_by("rollout-1"), 2);
+        let (members, entries) = (2, 1);
+        assert_eq!(groups.held_by("rollout-1"), Held { members, entries });
 
         let died = groups.apply(&event("rollout-1", vec![Effect::Orphaned { id: id('a') }]));
         assert_eq!(died, [Fate::Orphaned { members: 2 }]);
@@ -191,7 +203,7 @@ mod tests {
 
         let adopted = groups.apply(&event("rollout-2", vec![Effect::Adopted { id: id('a') }]));
         let [from, by] = ["rollout-1", "rollout-2"].map(str::to_owned);
-        let (members, of) = (2, 3);
+        let of = 3;
         assert_eq!(
             adopted,
             [Fate::Adopted {

@@ -69,19 +69,15 @@ enum Verdict {
 async fn stage(args: DemoArgs) -> Result<Verdict, DemoError> {
     let plan = Plan::new(args)?;
     let mut screen = Screen::stdout();
-    for line in plan.describe() {
-        screen.add(&Line::new(line));
-    }
+    screen.add_all(plan.describe().map(Line::new));
     if !plan.stream {
         return Ok(play(&plan, &mut screen).await?.verdict);
     }
-    screen.add(&streaming::heading("First with whole batches"));
+    screen.add_all(streaming::heading("First with whole batches"));
     let whole = play(&plan.with_whole_batches(), &mut screen).await?;
-    screen.add(&streaming::heading("Again with the same seed, streamed"));
+    screen.add_all(streaming::heading("Again with the same seed, streamed"));
     let streamed = play(&plan, &mut screen).await?;
-    for line in streaming::comparison(&whole, &streamed) {
-        screen.add(&line);
-    }
+    screen.add_all(streaming::comparison(&whole, &streamed));
     let is_clean = [&whole, &streamed].iter().all(|each| each.verdict == Verdict::Clean);
     Ok(if is_clean { Verdict::Clean } else { Verdict::Violated })
 }
@@ -122,9 +118,7 @@ async fn perform(
         audit: &audit,
         contradictions: &contradictions,
     };
-    for line in summary.lines() {
-        screen.add(&line);
-    }
+    screen.add_all(summary.lines());
     Ok(Outcome {
         verdict: if summary.is_clean() {
             Verdict::Clean

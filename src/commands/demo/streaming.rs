@@ -7,8 +7,8 @@ use super::ink::{Ink, Line};
 use super::text::{percent, seconds};
 
 /// What stands above each of the two jobs.
-pub(super) fn heading(text: &str) -> Line {
-    Line::new("\n").then(Ink::Bold, text)
+pub(super) fn heading(text: &str) -> [Line; 2] {
+    [Line::default(), Line::default().then(Ink::Bold, text)]
 }
 
 /// How long the trainer waited, and the job took, both ways.
@@ -24,7 +24,7 @@ pub(super) fn comparison(whole: &Outcome, streamed: &Outcome) -> Vec<Line> {
         row("of its time", |it| percent(it.waited, it.took)),
         row("the job took", |it| seconds(it.took)),
         Line::new(format!(
-            "  The job was {}, with the same seed and the same incidents.",
+            "  The job was {}, with the same seed and the same kinds of incidents.",
             difference(whole.took, streamed.took)
         )),
     ]
@@ -58,7 +58,7 @@ mod tests {
   trainer waited              24.0 s          16.0 s
   of its time                   60 %            50 %
   the job took                40.0 s          32.0 s
-  The job was 8.0 s shorter (20 %), with the same seed and the same incidents.
+  The job was 8.0 s shorter (20 %), with the same seed and the same kinds of incidents.
 "
         );
     }

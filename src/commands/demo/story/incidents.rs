@@ -49,24 +49,21 @@ impl Story<'_> {
         if self.straggler != StragglerIncident::Over && batches_since <= PATIENCE {
             return Ok(());
         }
-        let workers = self.run.workers().await?.workers;
-        let saved = |name: &str| self.groups.members_held_by(name);
-        let Some(busiest) = workers.into_iter().max_by_key(|it| (saved(&it.worker), it.reserved)) else {
+        let names = self.view.workers.iter().map(|line| line.name.clone());
+        let Some((held, name)) = names.map(|name| (self.groups.held_by(&name), name)).max() else {
             return Ok(());
         };
         // Half of what it could hold, with something to save, so that its death is felt; but not for ever.
+        let (responses, group_size) = (self.plan.concurrency as u64, u64::from(self.plan.group_size));
         let (enough, members) = if batches_since > PATIENCE {
-            (1, 0)
+            (1, 1)
         } else {
-            let (responses, group_size) = (self.plan.concurrency as u64, u64::from(self.plan.group_size));
-            // A quarter of its responses finished, of groups that are not.
-            let members = if group_size > 1 { responses / 4 } else { 0 };
-            ((responses / group_size).div_ceil(2), members)
+            ((responses / group_size).div_ceil(2), (responses / 4).max(1))
         };
-        if busiest.reserved < enough || saved(&busiest.worker) < members {
+        let members = if group_size > 1 { members } else { 0 };
+        if held.entries < enough || held.members < members {
             return Ok(());
         }
-        let name = busiest.worker;
         let Some(pid) = self.cast.kill_worker(&name).await else {
             return Ok(());
         };
@@ -75,7 +72,7 @@ impl Story<'_> {
         let left_behind = self.reserved_by(&name).await?;
         let what = format!(
             "killed (SIGKILL, pid {pid}) holding {}",
-            counted(left_behind, if self.plan.group_size > 1 { "group" } else { "reservation" })
+            counted(left_behind, if group_size > 1 { "group" } else { "reservation" })
         );
         self.screen.say(&name, Ink::Red, &what);
         self.worker_incident = WorkerIncident::Killed { name: name.clone() };
@@ -86,12 +83,19 @@ impl Story<'_> {
     pub(super) async fn restart_worker_if_free(&mut self, name: &str) -> Result<(), DemoError> {
         let is_killed = matches!(&self.worker_incident, WorkerIncident::Killed { name: killed } if killed == name);
         // The others are let go first: whoever adopts is to be seen.
-        if !is_killed || self.groups.has_orphans_of(name) || self.reserved_by(name).await? > 0 {
+        let is_awaited = self.plan.workers > 1 && self.groups.has_orphans_of(name);
+        if !is_killed || is_awaited || self.reserved_by(name).await? > 0 {
             return Ok(());
         }
         let pid = self.cast.start_worker(name, self.plan)?;
         self.mark_worker(name, Life::Begun);
-        self.worker_incident = WorkerIncident::Over;
+        // It may have finished in its last moment all that it had begun to finish: then there was nothing to adopt.
+        let has_shown_all = self.plan.group_size == 1 || self.plan.workers == 1 || self.groups.adopted > 0;
+        self.worker_incident = if has_shown_all {
+            WorkerIncident::Over
+        } else {
+            WorkerIncident::Ahead
+        };
         self.screen
             .say(name, Ink::Green, &format!("starts again (pid {pid}), in a new session"));
         Ok(())
