@@ -103,7 +103,7 @@ impl Figures {
             .iter()
             .map(|batch| batch.staleness.clone())
             .collect();
-        let told: Vec<Composition> = self.batches.iter().map(|batch| counted(batch)).collect();
+        let told: Vec<Composition> = self.batches.iter().map(counted).collect();
         assert_eq!(logged, told, "η = {max_staleness}: the log and the trainer agree");
         let highest = self.composition().into_keys().max();
         assert!(

@@ -7,7 +7,7 @@ use crate::protocol::{Effect, Event, TrajectoryId};
 /// The groups that are generated at some moment of the log, and what was adopted up to it.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    groups: HashMap<TrajectoryId, Group>,
+    generating: HashMap<TrajectoryId, Group>,
     /// How many were adopted.
     pub(super) adopted: u64,
     /// How many members of them were complete.
@@ -80,22 +80,23 @@ impl Groups {
     fn apply_one(&mut self, effect: &Effect, worker: &str) -> Option<Fate> {
         match effect {
             Effect::Reserved { id, .. } => {
-                self.groups.entry(*id).or_default().worker = worker.to_owned();
+                let group = self.generating.entry(*id).or_default();
+                worker.clone_into(&mut group.worker);
                 None
             }
             Effect::Member { id, failed: false, .. } => {
-                self.groups.get_mut(id)?.complete += 1;
+                self.generating.get_mut(id)?.complete += 1;
                 None
             }
             Effect::Orphaned { id } => {
-                let group = self.groups.get_mut(id)?;
+                let group = self.generating.get_mut(id)?;
                 group.is_orphan = true;
                 Some(Fate::Orphaned {
                     members: group.complete,
                 })
             }
             Effect::Adopted { id } => {
-                let group = self.groups.get_mut(id)?;
+                let group = self.generating.get_mut(id)?;
                 let from = std::mem::replace(&mut group.worker, worker.to_owned());
                 group.is_orphan = false;
                 group.adopted = Some(Adoption {
@@ -111,7 +112,7 @@ impl Groups {
                 })
             }
             Effect::Occupied { id, .. } => {
-                let group = self.groups.remove(id)?;
+                let group = self.generating.remove(id)?;
                 let adoption = group.adopted?;
                 Some(Fate::Finished {
                     from: adoption.from,
@@ -121,7 +122,7 @@ impl Groups {
                 })
             }
             Effect::Discarded { id, .. } => {
-                self.groups.remove(id);
+                self.generating.remove(id);
                 None
             }
             _ => None,
@@ -130,7 +131,7 @@ impl Groups {
 
     /// What a worker holds, as far as the log was read.
     pub(super) fn held_by(&self, worker: &str) -> Held {
-        let groups = self.groups.values();
+        let groups = self.generating.values();
         let held = groups.filter(|group| group.worker == worker && !group.is_orphan);
         held.fold(Held::default(), |held, group| Held {
             members: held.members + group.complete,
@@ -140,7 +141,7 @@ impl Groups {
 
     /// Whether a group that this worker held waits for another one.
     pub(super) fn has_orphans_of(&self, worker: &str) -> bool {
-        self.groups
+        self.generating
             .values()
             .any(|group| group.is_orphan && group.worker == worker)
     }

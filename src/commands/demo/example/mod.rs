@@ -180,7 +180,7 @@ impl<'a> Show<'a> {
                 Ok(())
             }
             Act::Blocked { version, prompt } => {
-                self.blocked = prompt.to_owned();
+                prompt.clone_into(&mut self.blocked);
                 let answer = self.reserve(version, prompt).await?;
                 let said = answer.blocked_by.unwrap_or_else(|| "nothing".to_owned());
                 Ok(Deviation::check(step, "what blocks an admission", &"staleness", &said)?)
@@ -190,7 +190,7 @@ impl<'a> Show<'a> {
             Act::Publish(version) => {
                 let weights = format!("demo://weights/{version}");
                 self.run.publish(None, Version(version), &weights).await?;
-                self.trainer = "waits".to_owned();
+                "waits".clone_into(&mut self.trainer);
                 Ok(())
             }
         }

@@ -33,8 +33,8 @@ pub(super) fn head() -> Line {
 
 /// A row of the written table, for a step that went as in the example.
 pub(super) fn row(title: &str, columns: &[String; BUFFERS]) -> Line {
-    let buffers: String = columns.iter().map(|column| format!("{column:<COLUMN$}")).collect();
-    Line::new(format!("  {buffers}"))
+    let buffers: Vec<String> = columns.iter().map(|column| format!("{column:<COLUMN$}")).collect();
+    Line::new(format!("  {}", buffers.concat()))
         .then(Ink::Green, "✓ ")
         .then(Ink::Plain, title)
 }

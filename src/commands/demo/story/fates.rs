@@ -76,7 +76,7 @@ impl Story<'_> {
 
     /// Tells what a session that ended left behind.
     fn tell_lost(&mut self, event: &Event, fates: &[Fate]) {
-        let discarded = event.effects.iter().filter_map(|logged| match &logged.effect {
+        let mut discarded = event.effects.iter().filter_map(|logged| match &logged.effect {
             Effect::Discarded {
                 reason: reason @ (Reason::LeaseExpired | Reason::WorkerRestarted),
                 ..
@@ -95,7 +95,7 @@ impl Story<'_> {
             return;
         }
         let worker = event.worker.as_deref().unwrap_or("a worker");
-        let reason = discarded.last().unwrap_or(&Reason::LeaseExpired);
+        let reason = discarded.next().unwrap_or(&Reason::LeaseExpired);
         let because = match reason {
             Reason::WorkerRestarted => format!("new session of {worker}"),
             _ => format!("lease of {worker} ran out"),
