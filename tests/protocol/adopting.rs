@@ -241,5 +241,5 @@ async fn a_waiting_reserve_is_not_told_of_an_adoption_that_another_call_got() {
         assert_eq!(answer["granted"].as_array().map(Vec::len), Some(1), "{answer}");
     }
     assert_eq!(run.get("").await.ok()["totals"]["adopted"], 1);
-    crate::journal::is_sound(&run).await;
+    crate::journal::is_lawful(&run).await;
 }
