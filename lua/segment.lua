@@ -89,7 +89,7 @@ if begins or #following > #(generated.segments or {}) then
     worker = args.worker or entry.worker,
     session = sessions.caller and sessions.caller_token or entry.session,
     version = segment.version,
-    lineage = segments.logged(lineage),
+    lineage = segments.logged(args, lineage),
     ids = { id },
     effects = tables.take_effects(),
   })
