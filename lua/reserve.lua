@@ -133,7 +133,7 @@ end
 local function admit(call, version, granted, ids)
   local adopted = #granted
   for index = 1, #call.ids - adopted do
-    local id = call.ids[index]
+    local id = call.ids[adopted + index]
     if not entries.fit_concurrency() then
       return 'concurrency'
     end

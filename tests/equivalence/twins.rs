@@ -9,10 +9,11 @@ use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
 use berth::protocol::invariants;
 use berth::protocol::tables::{EntryState, SlotState, SlotTables};
-use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryId};
+use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryId, Version};
 use proptest::sample::Index;
 use uuid::Uuid;
 
+use crate::groups::GroupStep;
 use crate::trainer::Resuming;
 
 /// One step. An index picks one of the entries that the step is about.
@@ -47,6 +48,8 @@ pub(crate) enum Step {
     Resume(Resuming),
     CreateAgain,
     Configure(Option<u64>, u64),
+    /// Of a run with groups.
+    Group(GroupStep),
 }
 
 pub(crate) struct Twins {
@@ -57,6 +60,8 @@ pub(crate) struct Twins {
     pub(crate) starts: [usize; 3],
     /// The holder of each reservation that the model knows.
     pub(crate) holders: BTreeMap<TrajectoryId, usize>,
+    /// The segments that a call recorded of members: the newest version of each.
+    pub(crate) recorded: BTreeMap<(TrajectoryId, u32), Version>,
     pub(crate) seen: u64,
     /// How many trainer sessions were asked for.
     pub(crate) trainers: usize,
@@ -73,6 +78,7 @@ impl Twins {
             model: SlotTables::new(config),
             starts: [0; 3],
             holders: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             seen: 0,
             trainers: 0,
             log: Auditor::new(),
@@ -128,6 +134,7 @@ impl Twins {
             Step::Checkpoint(ahead, later) => self.checkpoint(*ahead, *later).await,
             Step::Resume(resuming) => self.resume(resuming).await,
             Step::CreateAgain => self.create_again().await,
+            Step::Group(step) => self.group_step(step).await,
             Step::Configure(limit, keep) => self.configure(*limit, *keep).await,
         }
         self.compare().await;
@@ -227,6 +234,7 @@ impl Twins {
             .expect("the run can be looked at")
             .value;
         assert_eq!(status.reserved, self.model.reserved() as u64);
+        assert_eq!(status.generating, self.model.generating());
         assert_eq!(status.kept_batches, self.model.kept_batches().count() as u64);
         assert_eq!(
             status.oldest_kept,
