@@ -12,6 +12,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 
 local stopped = sessions.begin()

@@ -13,6 +13,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include finishing
 --@include weights
@@ -25,6 +26,7 @@ local function finish(id, entry)
   local from, to = entries.finish(id, entry)
   tables.effect({ effect = 'occupied', id = id, from = from, to = to })
   run.state.totals.occupied = run.state.totals.occupied + 1
+  figures.finished(entry)
   entries.discard_surplus()
 end
 
@@ -92,7 +94,7 @@ local function occupy(call, item)
 end
 
 return sessions.run_calls(function()
-  local hashes = { 'entries', 'occupied', 'sessions', 'batches' }
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'figures' }
   run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget' })
 end, function(call)
   if weights.is_above(call) then

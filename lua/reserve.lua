@@ -16,6 +16,7 @@
 --@include tables
 --@include entries
 --@include weights
+--@include refusals
 
 local TEN_MINUTES_MS = 600000
 
@@ -183,4 +184,10 @@ end
 
 return sessions.run_calls(function()
   run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget' })
-end, reserve)
+end, function(call)
+  local answer, ended = reserve(call)
+  if answer then
+    sessions.note_reserve(answer.outcome)
+  end
+  return answer, ended
+end)

@@ -17,12 +17,14 @@ pub struct Script {
     writes: bool,
 }
 
-const PRELUDE: [(&str, &str); 11] = [
+const PRELUDE: [(&str, &str); 13] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
     ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
     ("entries", include_str!("../../lua/prelude/entries.lua")),
     ("moves", include_str!("../../lua/prelude/moves.lua")),
+    ("figures", include_str!("../../lua/prelude/figures.lua")),
+    ("refusals", include_str!("../../lua/prelude/refusals.lua")),
     ("discarding", include_str!("../../lua/prelude/discarding.lua")),
     ("finishing", include_str!("../../lua/prelude/finishing.lua")),
     ("weights", include_str!("../../lua/prelude/weights.lua")),
@@ -121,8 +123,12 @@ scripts! {
     TAKE = "take";
     /// Bounds the event log.
     TRIM = "trim";
+    /// Shows what became of the entries, by length.
+    VIEW_DISTRIBUTION = "view_distribution";
     /// Shows one entry.
     VIEW_ENTRY = "view_entry";
+    /// Shows what the trainer waits for.
+    VIEW_EXPLAIN = "view_explain";
     /// Shows what a worker holds.
     VIEW_HELD = "view_held";
     /// Shows a run.
@@ -157,13 +163,26 @@ mod tests {
         }
     }
 
+    /// Redis would find out only when it comes to the line, after the script has written.
     #[test]
-    fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 20);
-        let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
+    fn what_a_script_includes_comes_with_what_that_uses() {
+        for source in lua_sources() {
+            let includes = |name: &str| source.contains(&format!("--@include {name}\n"));
+            assert!(!includes("discarding") || includes("figures"), "{source}");
+        }
+    }
+
+    fn lua_sources() -> Vec<String> {
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())
-            .collect();
+            .collect()
+    }
+
+    #[test]
+    fn no_script_is_left_with_an_include_that_was_not_found() {
+        assert_eq!(all().len(), 22);
+        let sources = lua_sources();
         assert_eq!(
             sources.len(),
             all().len(),

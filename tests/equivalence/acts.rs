@@ -11,6 +11,7 @@ use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, 
 use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
+use crate::accounts::tokens_of;
 use crate::twins::{Twins, effects_of, refusal_of};
 
 impl Twins {
@@ -84,7 +85,10 @@ impl Twins {
                 None,
                 Finished {
                     id,
-                    finish: Finish::default(),
+                    finish: Finish {
+                        tokens: tokens_of(id),
+                        ..Finish::default()
+                    },
                 },
             )
             .await;

@@ -13,6 +13,7 @@ use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryI
 use proptest::sample::Index;
 use uuid::Uuid;
 
+use crate::accounts::Accounts;
 use crate::trainer::Resuming;
 
 /// One step. An index picks one of the entries that the step is about.
@@ -61,6 +62,7 @@ pub(crate) struct Twins {
     /// How many trainer sessions were asked for.
     pub(crate) trainers: usize,
     log: Auditor,
+    accounts: Accounts,
 }
 
 impl Twins {
@@ -76,6 +78,7 @@ impl Twins {
             seen: 0,
             trainers: 0,
             log: Auditor::new(),
+            accounts: Accounts::default(),
         };
         assert_eq!(
             twins.new_events().await.len(),
@@ -165,6 +168,7 @@ impl Twins {
             }
             self.seen = event.seq;
             self.log.apply(event);
+            self.accounts.apply(event);
         }
         events
     }
@@ -173,6 +177,7 @@ impl Twins {
     pub(crate) fn begin_log(&mut self, seq: u64) {
         assert_eq!(self.log.violations(), []);
         self.log = Auditor::new();
+        self.accounts = Accounts::default();
         self.seen = seq;
     }
 
@@ -235,6 +240,9 @@ impl Twins {
         let totals = status.totals;
         let counted = totals.discarded.values().sum::<u64>() + totals.trained + status.reserved + status.occupied;
         assert_eq!(counted, totals.reserved + totals.late, "every admission is somewhere");
+        let distribution = self.ledger.distribution(&self.run).await;
+        let distribution = distribution.expect("the distribution can be looked at").value;
+        self.accounts.check(&distribution, self.model.next_buffer(), &totals);
     }
 }
 
