@@ -22,6 +22,9 @@ pub(super) struct State {
     /// Numbers, from the first to before the second, that a forced resume jumped over.
     #[serde(default)]
     gaps: Vec<(u64, u64)>,
+    /// How many entries of `next_buffer` are taken already, in pieces.
+    #[serde(default)]
+    pub(super) streamed: usize,
     /// Of each open buffer, from `next_buffer` on: its occupied and its reserved entries.
     buffers: Vec<(u32, u32)>,
     totals: Totals,

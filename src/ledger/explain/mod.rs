@@ -3,6 +3,7 @@
 
 mod admission;
 mod freeing;
+mod length;
 mod summary;
 mod view;
 
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 
 pub use self::admission::{Admission, AdmissionBlock};
 pub use self::freeing::FreedBy;
+pub use self::length::Length;
 use self::view::View;
 use super::sessions::Worker;
 use super::state::Trainer;
@@ -34,6 +36,8 @@ pub struct Explanation {
         example = "Buffer 12 has 15 of 16. 0197… on rollout-3, reserved 52 min ago, is still out; its heartbeat is 0.9 s old. Nothing will free it: stuck_timeout_ms is not set."
     )]
     pub summary: String,
+    /// When the run was looked at, in Unix milliseconds of the database's clock, as all instants here.
+    pub at_ms: u64,
     /// The trainer, as far as its calls tell.
     pub trainer: Trainer,
     /// `H`: the first buffer that is not taken; null when none is open (`max_staleness` 0, while the trainer is busy).
@@ -146,6 +150,7 @@ fn explanation(view: &View, workers: Vec<WorkersOfVersion>) -> Explanation {
     let next = view.next();
     Explanation {
         summary: summary::of(view, &admission, &workers, &waiting_on),
+        at_ms: view.now_ms,
         trainer: view.state.trainer(),
         buffer: next.as_ref().map(|buffer| buffer.version),
         buffer_state: next.as_ref().map(|buffer| buffer.state),
@@ -156,3 +161,6 @@ fn explanation(view: &View, workers: Vec<WorkersOfVersion>) -> Explanation {
         workers,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::admission::{Admission, AdmissionBlock, newest};
 use super::freeing::{self, FreedBy};
+use super::length::Length;
 use super::view::View;
 use super::{WaitingOn, WorkersOfVersion};
 use crate::ledger::state::BufferCounts;
@@ -61,8 +62,10 @@ impl Teller<'_> {
         };
         match view.next() {
             Some(buffer) if buffer.state == BufferState::Stuck => {
-                let still_out = sentences([self.still_out(self.waiting_on), self.freed(self.waiting_on)]);
-                format!("{not_waiting}{}. {still_out}", self.filled(&buffer))
+                let of_many = format!("{} are still out, for the longest {{}}", buffer.reserved);
+                let still_out = self.longest("{}, is still out", &of_many);
+                let said = sentences([still_out, self.freed(self.waiting_on, buffer.reserved)]);
+                format!("{not_waiting}{}. {said}", self.filled(&buffer))
             }
             Some(buffer) => format!("{not_waiting}{}", self.pending(&buffer)),
             None => format!("{not_waiting}No buffer is open."),
@@ -95,7 +98,7 @@ impl Teller<'_> {
             None => "No trainer has ever called.".to_owned(),
             Some(last) => {
                 let ago = Length(self.view.now_ms.saturating_sub(last));
-                format!("The trainer does not ask for it; its last call was {ago} ago.")
+                format!("The trainer does not ask for a batch; its last call was {ago} ago.")
             }
         }
     }
@@ -113,16 +116,22 @@ impl Teller<'_> {
             return format!("The run is draining, and nothing is left of it.{trainer}");
         }
         let becomes = match view.config.final_batch {
-            FinalBatch::Discard if view.streamed == 0 => "are discarded when the trainer asks for a batch",
-            _ => "are the last batch, and can be taken",
+            FinalBatch::Discard if view.streamed == 0 => "is discarded when the trainer asks for a batch",
+            _ => "is the last batch, and can be taken",
         };
         let entries = Count(left.into(), "entry", "entries");
-        format!("The run is draining, and nothing more will come: the {entries} of buffer {batch} {becomes}.{trainer}")
+        format!(
+            "The run is draining, and nothing more will come: buffer {batch} with its {entries} {becomes}.{trainer}"
+        )
     }
 
     fn filled(&self, buffer: &BufferCounts) -> String {
         let needed = self.view.config.batch_size;
-        format!("Buffer {} has {} of {needed}", buffer.version, buffer.occupied)
+        let taken = match self.view.streamed {
+            0 => String::new(),
+            streamed => format!(", {streamed} of them taken"),
+        };
+        format!("Buffer {} has {} of {needed}{taken}", buffer.version, buffer.occupied)
     }
 
     fn pending(&self, buffer: &BufferCounts) -> String {
@@ -139,7 +148,8 @@ impl Teller<'_> {
             return head;
         }
         if !self.waiting_on.is_empty() {
-            return sentences([head, self.still_out(self.waiting_on), self.freed(self.waiting_on)]);
+            let longest = self.longest("It is {}", "The longest of them is {}");
+            return sentences([head, longest, self.freed(self.waiting_on, buffer.reserved)]);
         }
         // No reservation is in the buffer: the oldest of all is the one that would make room.
         let oldest = self.view.oldest.as_ref().map(|oldest| {
@@ -150,7 +160,7 @@ impl Teller<'_> {
             Some(oldest) => {
                 let holder = self.holder(&oldest);
                 let out = format!("The oldest reservation of all is {holder}.");
-                sentences([head, out, self.freed(&[oldest])])
+                sentences([head, out, self.freed(&[oldest], 1)])
             }
             None => head,
         }
@@ -171,8 +181,8 @@ impl Teller<'_> {
                 let latest = view.state.policy_version;
                 let newest = newest(self.workers).map_or_else(|| "-".to_owned(), |version| version.to_string());
                 format!(
-                    "the newest weights that a worker has are of version {newest}, it admits none below {oldest}, and the \
-                     workers are to fetch version {latest}"
+                    "it admits no weights below version {oldest}, the newest that a worker has are {newest}, and version \
+                     {latest} is published"
                 )
             }
             None => self.why_unasked(),
@@ -199,21 +209,22 @@ impl Teller<'_> {
         }
     }
 
-    /// Who is waited for: the one, or the longest of all.
-    fn still_out(&self, waiting_on: &[WaitingOn]) -> String {
-        let Some(longest) = waiting_on.iter().min_by_key(|waiting| waiting.reserved_at_ms) else {
+    /// Of those that are waited for the one, or the longest, behind the words for either.
+    fn longest(&self, one: &str, of_many: &str) -> String {
+        let Some(longest) = self.waiting_on.iter().min_by_key(|waiting| waiting.reserved_at_ms) else {
             return String::new();
         };
-        let out = u64::from(self.view.reserved_in_next());
-        let holder = self.holder(longest);
-        let heartbeat = longest.heartbeat_at_ms.map_or_else(String::new, |at| {
-            format!("; its heartbeat is {} old", Length(self.view.now_ms.saturating_sub(at)))
-        });
-        if out == 1 {
-            format!("{holder}, is still out{heartbeat}.")
+        let words = if self.view.reserved_in_next() == 1 {
+            one
         } else {
-            format!("{out} are still out, for the longest {holder}{heartbeat}.")
-        }
+            of_many
+        };
+        let heartbeat = longest.heartbeat_at_ms.map_or_else(String::new, |at| {
+            let old = Length(self.view.now_ms.saturating_sub(at));
+            format!("; its heartbeat is {old} old")
+        });
+        let said = words.replace("{}", &self.holder(longest));
+        format!("{said}{heartbeat}.")
     }
 
     fn holder(&self, waiting: &WaitingOn) -> String {
@@ -228,9 +239,9 @@ impl Teller<'_> {
         }
     }
 
-    /// When the first of them is freed and by what, or why nothing frees any.
-    fn freed(&self, waiting_on: &[WaitingOn]) -> String {
-        let is_one = waiting_on.len() == 1;
+    /// When the first of so many is freed and by what, or why nothing frees any.
+    fn freed(&self, waiting_on: &[WaitingOn], of: u32) -> String {
+        let is_one = of == 1;
         let firsts = waiting_on
             .iter()
             .filter_map(|waiting| Some((waiting.frees_at_ms?, waiting.freed_by?)));
@@ -278,21 +289,5 @@ impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(count, one, many) = self;
         write!(f, "{count} {}", if *count == 1 { one } else { many })
-    }
-}
-
-/// A length of time, in milliseconds, as a person says it.
-struct Length(u64);
-
-impl fmt::Display for Length {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, minutes) = (self.0 / 1_000, self.0 / 60_000);
-        match self.0 {
-            0..10_000 => write!(f, "{seconds}.{} s", self.0 % 1_000 / 100),
-            10_000..120_000 => write!(f, "{seconds} s"),
-            120_000..7_200_000 => write!(f, "{minutes} min"),
-            7_200_000..172_800_000 => write!(f, "{} h", minutes / 60),
-            _ => write!(f, "{} days", minutes / 1_440),
-        }
     }
 }
