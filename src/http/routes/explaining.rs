@@ -36,6 +36,7 @@ pub(super) async fn explain(
 pub(super) async fn distribution(
     State(app): State<App>,
     RunPath(run): RunPath,
+    _: Query<NoQuery>,
 ) -> Result<Answer<Distribution>, Problem> {
     Ok(app.ledger.distribution(&run).await?.into())
 }

@@ -144,26 +144,45 @@ impl Teller<'_> {
             }
         };
         let head = format!("{}{out}: {}.", self.filled(buffer), self.why_empty());
-        if self.admission.blocked_by.is_none_or(|block| !block.is_of_everybody()) {
-            return head;
+        let further_back = self.further_back(buffer);
+        let is_blocked = self.admission.blocked_by.is_some_and(AdmissionBlock::is_of_everybody);
+        if !is_blocked && self.is_asked_for() {
+            return sentences([head, further_back]);
         }
-        if !self.waiting_on.is_empty() {
-            let longest = self.longest("It is {}", "The longest of them is {}");
-            return sentences([head, longest, self.freed(self.waiting_on, buffer.reserved)]);
+        if self.waiting_on.is_empty() {
+            let (oldest, freed) = self.oldest_of_all();
+            return sentences([head, further_back, oldest, freed]);
         }
-        // No reservation is in the buffer: the oldest of all is the one that would make room.
-        let oldest = self.view.oldest.as_ref().map(|oldest| {
-            let freed = freeing::of(self.view, self.admission, oldest);
-            oldest.shown(freed)
-        });
-        match oldest {
-            Some(oldest) => {
-                let holder = self.holder(&oldest);
-                let out = format!("The oldest reservation of all is {holder}.");
-                sentences([head, out, self.freed(&[oldest], 1)])
-            }
-            None => head,
+        let longest = self.longest("It is {}", "The longest of them is {}");
+        let freed = self.freed(self.waiting_on, buffer.reserved);
+        sentences([head, longest, freed, further_back])
+    }
+
+    /// Reservations of later buffers: a finished entry takes the earliest place.
+    fn further_back(&self, buffer: &BufferCounts) -> String {
+        let more = if buffer.reserved == 0 { "" } else { " more" };
+        match self.admission.reserved - u64::from(buffer.reserved) {
+            0 => String::new(),
+            1 => format!("1{more} is still out with a place in a later buffer, and comes here if it finishes."),
+            many => format!("{many}{more} are still out with places in later buffers, and come here as they finish."),
         }
+    }
+
+    /// With no reservation in the buffer, the oldest of all is the one that may have hung.
+    fn oldest_of_all(&self) -> (String, String) {
+        let Some(oldest) = &self.view.oldest else {
+            return (String::new(), String::new());
+        };
+        let oldest = oldest.shown(freeing::of(self.view, self.admission, oldest));
+        let said = format!("The oldest reservation of all is {}.", self.holder(&oldest));
+        (said, self.freed(&[oldest], 1))
+    }
+
+    /// Whether some worker has asked for a place of late.
+    fn is_asked_for(&self) -> bool {
+        let last = self.view.last_reserve_at_ms;
+        let is_recent = last.is_some_and(|last| self.view.now_ms.saturating_sub(last) <= RESERVES_WAIT_MS);
+        is_recent && !self.workers.is_empty()
     }
 
     /// Why nobody takes the empty slots.
@@ -199,11 +218,11 @@ impl Teller<'_> {
         match self.view.last_reserve_at_ms {
             None => format!("{workers}, and none has ever asked for a place"),
             Some(last) => {
-                let ago = self.view.now_ms.saturating_sub(last);
-                if ago > RESERVES_WAIT_MS {
-                    format!("{workers}, and none has asked for a place for {}", Length(ago))
+                let ago = Length(self.view.now_ms.saturating_sub(last));
+                if self.is_asked_for() {
+                    format!("they can be had, and the last Reserve was {ago} ago")
                 } else {
-                    format!("they can be had, and the last Reserve was {} ago", Length(ago))
+                    format!("{workers}, and none has asked for a place for {ago}")
                 }
             }
         }
@@ -273,7 +292,10 @@ impl Teller<'_> {
             let most = view.config.stuck_max_reserved.unwrap_or(0);
             return format!("stuck_timeout_ms counts only while at most {most} are out (stuck_max_reserved)");
         }
-        "stuck_timeout_ms counts only while the trainer asks for the batch".to_owned()
+        if view.waits_since().is_none() {
+            return "stuck_timeout_ms counts only while the trainer asks for the batch".to_owned();
+        }
+        "stuck_timeout_ms counts only while the buffer is stuck, or nothing can be admitted".to_owned()
     }
 }
 
