@@ -162,10 +162,10 @@ impl Ledger {
         let packed: Option<Vec<u8>> = self.parts.store.read(&get).await?;
         let Some(packed) = packed else { return Ok(None) };
         let record: BatchRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
-        let past = part.past.or(record.entries).unwrap_or(0);
+        let end = part.past.or(record.entries).unwrap_or(0);
         let mut sums = ByLength::default();
-        for from in (part.from..past).step_by(PAGE) {
-            let slots: Vec<_> = (from..past.min(from + PAGE))
+        for from in (part.from..end).step_by(PAGE) {
+            let slots: Vec<_> = (from..end.min(from + PAGE))
                 .map(|slot| format!("{}:{slot}", part.batch))
                 .collect();
             let asked = slots.len();

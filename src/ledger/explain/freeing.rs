@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::BufferState;
-use super::admission::Admission;
+use super::admission::{Admission, AdmissionBlock};
 use super::view::{View, Waiting};
 
 /// What frees a slot.
@@ -58,7 +58,7 @@ fn stuck_left_ms(view: &View, admission: &Admission) -> Option<u64> {
     let waits_since = view.waits_since()?;
     let since = match view.next()?.state {
         BufferState::Stuck => view.stuck_since,
-        BufferState::Pending if admission.blocked_by.is_some_and(|block| block.is_of_everybody()) => {
+        BufferState::Pending if admission.blocked_by.is_some_and(AdmissionBlock::is_of_everybody) => {
             view.last_admission
         }
         _ => return None,

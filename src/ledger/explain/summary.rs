@@ -249,13 +249,11 @@ impl Teller<'_> {
     fn holder(&self, waiting: &WaitingOn) -> String {
         let id = waiting.id;
         let ago = Length(self.view.now_ms.saturating_sub(waiting.reserved_at_ms));
-        match &waiting.worker {
-            Some(worker) => format!("{id} on {worker}, reserved {ago} ago"),
-            None => {
-                let complete = waiting.members_complete.unwrap_or(0);
-                format!("{id}, which waits to be adopted with {complete} members complete, reserved {ago} ago")
-            }
+        if let Some(worker) = &waiting.worker {
+            return format!("{id} on {worker}, reserved {ago} ago");
         }
+        let complete = waiting.members_complete.unwrap_or(0);
+        format!("{id}, which waits to be adopted with {complete} members complete, reserved {ago} ago")
     }
 
     /// When the first of so many is freed and by what, or why nothing frees any.
