@@ -16,6 +16,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include finishing
 --@include weights

@@ -18,6 +18,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include finishing
 --@include weights
@@ -152,7 +153,7 @@ local function occupy(call, lineage, item)
 end
 
 return sessions.run_calls(function()
-  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members' }
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members', 'figures' }
   run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'orphans' })
 end, function(call)
   if weights.is_above(call) then

@@ -18,6 +18,7 @@
 --@include entries
 --@include weights
 --@include groups
+--@include refusals
 
 local TEN_MINUTES_MS = 600000
 
@@ -225,4 +226,10 @@ end
 
 return sessions.run_calls(function()
   run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans' })
-end, reserve)
+end, function(call)
+  local answer, ended = reserve(call)
+  if answer then
+    sessions.note_reserve(answer.outcome)
+  end
+  return answer, ended
+end)

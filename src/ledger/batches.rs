@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::members::Which;
+use super::state::State;
 use super::training::VersionRecord;
 use super::trajectories::{Surroundings, Trajectory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
@@ -36,12 +37,22 @@ pub struct Batch {
 struct BatchRecord {
     entries: usize,
     taken_at_ms: u64,
+    #[serde(default, rename = "final")]
+    is_final: bool,
+}
+
+/// What the first piece of a batch leaves.
+#[derive(Deserialize)]
+struct PiecesRecord {
+    taken_at_ms: u64,
 }
 
 /// Whether a batch is still trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchState {
+    /// The trainer has some pieces of it.
+    Partial,
     /// The trainer has it.
     Taken,
     /// The version it trained was published.
@@ -53,13 +64,16 @@ pub enum BatchState {
 pub struct BatchSummary {
     /// The version that it trains into the next.
     pub version: BufferId,
-    /// How many entries it has.
+    /// How many entries it has; of a partial one, how many are taken.
     pub entries: usize,
     /// How many of them have which staleness.
     pub staleness: BTreeMap<u64, u64>,
+    /// Whether it is the last, shorter batch of a run that was drained.
+    #[serde(rename = "final")]
+    pub is_final: bool,
     /// Whether it is still trained.
     pub state: BatchState,
-    /// When it was taken, in Unix milliseconds of the database's clock.
+    /// When it, or its first piece, was taken, in Unix milliseconds of the database's clock.
     pub taken_at_ms: u64,
     /// When the version it trained was published.
     pub published_at_ms: Option<u64>,
@@ -163,11 +177,47 @@ impl Ledger {
             batches.extend(summary);
             last = Some(version);
         }
-        let next = last.filter(|_| versions.next().is_some());
+        let mut next = last.filter(|_| versions.next().is_some());
+        // The pieces of a batch come behind all that are whole.
+        if state.streamed > 0 && next.is_none() && state.next_buffer.0 >= first {
+            if batches.len() < limit {
+                batches.extend(self.summarize_pieces(run, state).await?);
+            } else {
+                next = last;
+            }
+        }
         Ok(Seen {
             seq: view.seq,
             value: BatchPage { batches, next },
         })
+    }
+
+    /// The batch of which the trainer has some pieces.
+    async fn summarize_pieces(&self, run: &RunName, state: &State) -> Result<Option<BatchSummary>, LedgerError> {
+        let version = state.next_buffer;
+        let mut get = redis::cmd("HGET");
+        get.arg(Self::keys(run).part("batches")).arg(version.0);
+        let packed: Option<Vec<u8>> = self.parts.store.command(&get).await?;
+        let Some(packed) = packed else { return Ok(None) };
+        let begun: PiecesRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
+        let mut staleness = BTreeMap::new();
+        for from in (0..state.streamed).step_by(PAGE) {
+            let slots = (from..state.streamed.min(from + PAGE)).map(|slot| format!("{version}:{slot}"));
+            let ids = self.ids_in_slots(run, slots.collect()).await?;
+            for (_, entry) in self.entry_records(run, ids).await? {
+                let of_entry = entry.and_then(|entry| version.staleness(entry.version()));
+                *staleness.entry(of_entry.unwrap_or(0)).or_default() += 1;
+            }
+        }
+        Ok(Some(BatchSummary {
+            version,
+            entries: state.streamed,
+            staleness,
+            is_final: false,
+            state: BatchState::Partial,
+            taken_at_ms: begun.taken_at_ms,
+            published_at_ms: None,
+        }))
     }
 
     async fn summarize(
@@ -210,6 +260,7 @@ impl Ledger {
             version,
             entries: record.entries,
             staleness,
+            is_final: record.is_final,
             state: if is_trained {
                 BatchState::Trained
             } else {

@@ -5,8 +5,10 @@ pub mod archive;
 pub mod batches;
 mod call;
 mod coalescing;
+pub mod distribution;
 mod error;
 pub mod events;
+pub mod explain;
 pub mod finishing;
 pub mod looking;
 pub mod members;
@@ -51,6 +53,7 @@ struct Parts {
     reserves: Arc<reserving::Reserves>,
     occupies: Arc<finishing::Occupies>,
     memory: Arc<Memory>,
+    counted: distribution::Counted,
 }
 
 /// An answer about a run, with the run's sequence number after (or at) the call.
@@ -84,6 +87,7 @@ impl Ledger {
             reserves: Arc::new(Coalescer::new(&script::RESERVE)),
             occupies: Arc::new(Coalescer::new(&script::OCCUPY)),
             memory: Arc::default(),
+            counted: distribution::Counted::default(),
         };
         Self {
             parts: Arc::new(parts),

@@ -22,6 +22,9 @@ pub(super) struct State {
     /// Numbers, from the first to before the second, that a forced resume jumped over.
     #[serde(default)]
     gaps: Vec<(u64, u64)>,
+    /// How many entries of `next_buffer` are taken already, in pieces.
+    #[serde(default)]
+    pub(super) streamed: usize,
     /// Of each open buffer, from `next_buffer` on: its occupied and its reserved entries.
     buffers: Vec<(u32, u32)>,
     pub(super) generating: u64,
@@ -73,7 +76,7 @@ struct TrainerSession {
 }
 
 /// What the trainer is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainerActivity {
     /// It asked for a batch and got none yet.
@@ -85,7 +88,7 @@ pub enum TrainerActivity {
 }
 
 /// The trainer, as far as its calls tell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Trainer {
     /// The name of the trainer whose session is open.
     pub name: Option<String>,

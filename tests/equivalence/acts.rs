@@ -11,6 +11,7 @@ use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, 
 use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
+use crate::accounts::tokens_of;
 use crate::twins::{Twins, effects_of, refusal_of};
 
 impl Twins {
@@ -73,7 +74,18 @@ impl Twins {
         let demand = Demand::beside(&self.model, id);
         let answer = self
             .ledger
-            .occupy(&self.run, None, None, Finished::new(id, Finish::default()))
+            .occupy(
+                &self.run,
+                None,
+                None,
+                Finished::new(
+                    id,
+                    Finish {
+                        tokens: tokens_of(id),
+                        ..Finish::default()
+                    },
+                ),
+            )
             .await;
         match self.model.occupy(id) {
             Ok(occupied) => {

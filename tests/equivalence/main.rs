@@ -3,6 +3,7 @@
 //!
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
+mod accounts;
 mod acts;
 mod groups;
 #[path = "../support/mod.rs"]

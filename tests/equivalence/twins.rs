@@ -13,6 +13,7 @@ use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryI
 use proptest::sample::Index;
 use uuid::Uuid;
 
+use crate::accounts::Accounts;
 use crate::groups::GroupStep;
 use crate::trainer::Resuming;
 
@@ -66,6 +67,7 @@ pub(crate) struct Twins {
     /// How many trainer sessions were asked for.
     pub(crate) trainers: usize,
     log: Auditor,
+    accounts: Accounts,
 }
 
 impl Twins {
@@ -82,6 +84,7 @@ impl Twins {
             seen: 0,
             trainers: 0,
             log: Auditor::new(),
+            accounts: Accounts::default(),
         };
         assert_eq!(
             twins.new_events().await.len(),
@@ -172,6 +175,7 @@ impl Twins {
             }
             self.seen = event.seq;
             self.log.apply(event);
+            self.accounts.apply(event);
         }
         events
     }
@@ -180,6 +184,7 @@ impl Twins {
     pub(crate) fn begin_log(&mut self, seq: u64) {
         assert_eq!(self.log.violations(), []);
         self.log = Auditor::new();
+        self.accounts = Accounts::default();
         self.seen = seq;
     }
 
@@ -243,6 +248,9 @@ impl Twins {
         let totals = status.totals;
         let counted = totals.discarded.values().sum::<u64>() + totals.trained + status.reserved + status.occupied;
         assert_eq!(counted, totals.reserved + totals.late, "every admission is somewhere");
+        let distribution = self.ledger.distribution(&self.run).await;
+        let distribution = distribution.expect("the distribution can be looked at").value;
+        self.accounts.check(&distribution, self.model.next_buffer(), &totals);
     }
 }
 

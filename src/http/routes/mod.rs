@@ -1,6 +1,7 @@
 //! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
 mod events;
+mod explaining;
 mod finishing;
 mod health;
 mod looking;
@@ -62,6 +63,8 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(training::list_batches))
         .routes(routes!(training::get_batch))
         .routes(routes!(looking::buffers))
+        .routes(routes!(explaining::explain))
+        .routes(routes!(explaining::distribution))
         .routes(routes!(events::events))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
