@@ -224,5 +224,5 @@ local function reserve(call)
 end
 
 return sessions.run_calls(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans' })
+  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages' })
 end, reserve)

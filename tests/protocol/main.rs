@@ -15,6 +15,7 @@ mod contract;
 mod discarding;
 mod events;
 mod finishing;
+mod group_batches;
 mod group_counting;
 mod group_finishing;
 mod groups;
