@@ -225,7 +225,7 @@ local function reserve(call)
 end
 
 return sessions.run_calls(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans' })
+  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages' })
 end, function(call)
   local answer, ended = reserve(call)
   if answer then

@@ -272,9 +272,10 @@ function groups.adoptable(version)
   return found
 end
 
--- The caller's session holds the group from now on.
+-- The caller's session holds the group from now on, and the reservation's age begins anew.
 function groups.adopt(id, entry)
   redis.call('ZREM', keys.orphans, id)
+  redis.call('ZADD', keys.ages, 'XX', run.state.clock, id)
   entry.orphan = nil
   run.state.totals.adopted = run.state.totals.adopted + 1
   tables.effect({ effect = 'adopted', id = id })

@@ -179,7 +179,7 @@ impl Twins {
                     (told.complete as usize, told.failed as usize),
                     (outcome.complete, outcome.failed)
                 );
-                assert_eq!(told.state, self.shown_state(&outcome.state));
+                assert_eq!(told.state, shown(&outcome.state));
                 let place = self.model.entry(id).and_then(berth::protocol::tables::Entry::place);
                 if told.state == TrajectoryState::Occupied {
                     assert_eq!(
@@ -287,14 +287,14 @@ impl Twins {
             }
         }
     }
+}
 
-    fn shown_state(&self, state: &EntryState) -> TrajectoryState {
-        match state {
-            EntryState::Reserved { .. } => TrajectoryState::Reserved,
-            EntryState::Occupied { .. } => TrajectoryState::Occupied,
-            EntryState::Taken { .. } => TrajectoryState::Taken,
-            EntryState::Discarded { .. } => TrajectoryState::Discarded,
-        }
+fn shown(state: &EntryState) -> TrajectoryState {
+    match state {
+        EntryState::Reserved { .. } => TrajectoryState::Reserved,
+        EntryState::Occupied { .. } => TrajectoryState::Occupied,
+        EntryState::Taken { .. } => TrajectoryState::Taken,
+        EntryState::Discarded { .. } => TrajectoryState::Discarded,
     }
 }
 

@@ -190,13 +190,13 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
 /// A segment of the reserved entry under the version that comes next. An entry that is named is given up before, for a reason
 /// after which it may still be finished.
 fn segment(given_up: Option<&'static str>) -> Scenario {
-    let give_up = given_up.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
+    let before = given_up.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
     let train = [
         Run(&script::TAKE, json!({})),
         Run(&script::PUBLISH, json!({ "version": 3 })),
     ];
     after(
-        give_up.into_iter().chain(train),
+        before.into_iter().chain(train),
         json!({ "worker": "holder", "session": "s", "id": RESERVED, "segment": { "version": 3, "from_token": 9 } }),
     )
 }

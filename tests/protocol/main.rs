@@ -17,6 +17,7 @@ mod distribution;
 mod events;
 mod explaining;
 mod finishing;
+mod group_batches;
 mod group_counting;
 mod group_finishing;
 mod groups;
