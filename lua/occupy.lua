@@ -105,6 +105,7 @@ local function occupy(call, lineage, item)
   end
 
   local refused, is_newer, members
+  call.has_more = nil
   if groups.has() then
     refused, members = count_members(call, lineage, id, entry, item.members)
   elseif item.segments then
@@ -119,7 +120,7 @@ local function occupy(call, lineage, item)
     return refuse(refused, { policy_version = run.state.policy_version })
   end
 
-  local named = { lineage = segments.logged(lineage) }
+  local named = { lineage = segments.logged(call, lineage) }
   if members and not groups.is_filled(entry) and (is_late or not groups.cannot_be_filled(entry)) then
     if #members > 0 then
       groups.keep(id, entry, members)

@@ -133,7 +133,7 @@ end
 local function admit(call, version, granted, ids)
   local adopted = #granted
   for index = 1, #call.ids - adopted do
-    local id = call.ids[index]
+    local id = call.ids[adopted + index]
     if tables.is_draining_to_a_stop() then
       return 'draining'
     end

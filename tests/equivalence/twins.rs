@@ -9,10 +9,11 @@ use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
 use berth::protocol::invariants;
 use berth::protocol::tables::{EntryState, SlotState, SlotTables};
-use berth::protocol::{BufferId, DrainQueue, Effect, Event, EventType, RunConfig, TrajectoryId};
+use berth::protocol::{BufferId, DrainQueue, Effect, Event, EventType, RunConfig, TrajectoryId, Version};
 use proptest::sample::Index;
 use uuid::Uuid;
 
+use crate::groups::GroupStep;
 use crate::trainer::Resuming;
 
 /// One step. An index picks one of the entries that the step is about.
@@ -57,6 +58,8 @@ pub(crate) enum Step {
         later: i64,
     },
     Drain(Option<DrainQueue>),
+    /// Of a run with groups.
+    Group(GroupStep),
 }
 
 pub(crate) struct Twins {
@@ -67,6 +70,8 @@ pub(crate) struct Twins {
     pub(crate) starts: [usize; 3],
     /// The holder of each reservation that the model knows.
     pub(crate) holders: BTreeMap<TrajectoryId, usize>,
+    /// The segments that a call recorded of members: the newest version of each.
+    pub(crate) recorded: BTreeMap<(TrajectoryId, u32), Version>,
     pub(crate) seen: u64,
     /// How many trainer sessions were asked for.
     pub(crate) trainers: usize,
@@ -83,6 +88,7 @@ impl Twins {
             model: SlotTables::new(config),
             starts: [0; 3],
             holders: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             seen: 0,
             trainers: 0,
             log: Auditor::new(),
@@ -146,6 +152,7 @@ impl Twins {
                 later,
             } => self.stream(*back, *min_entries, *max_entries, *later).await,
             Step::Drain(draining) => self.drain(*draining).await,
+            Step::Group(step) => self.group_step(step).await,
             Step::Configure(limit, keep) => self.configure(*limit, *keep).await,
         }
         self.compare().await;
@@ -252,6 +259,7 @@ impl Twins {
             (status.draining, status.finished),
             (self.model.draining().is_some(), self.model.is_finished())
         );
+        assert_eq!(status.generating, self.model.generating());
         assert_eq!(status.kept_batches, self.model.kept_batches().count() as u64);
         assert_eq!(
             status.oldest_kept,

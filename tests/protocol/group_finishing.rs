@@ -55,6 +55,7 @@ async fn a_filled_group_waits_for_its_client_where_groups_are_not_occupied_by_th
         only(&entry, &["reward", "tokens"]),
         json!({ "reward": 0.5, "tokens": 30 })
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -97,6 +98,7 @@ async fn a_group_is_finished_in_one_call() {
             ["occupied", null, null, null, null]
         ])
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -118,6 +120,7 @@ async fn an_occupy_that_leaves_the_group_incomplete_records_its_members() {
         .await
         .ok();
     assert_eq!(rest["state"], "occupied");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -143,6 +146,7 @@ async fn an_occupy_that_is_refused_for_a_member_records_none() {
     }
 
     assert_eq!(trajectory(&run, &a).await["members"], json!([]));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -172,6 +176,7 @@ async fn many_groups_are_finished_at_once_and_each_has_its_own_result() {
     );
     assert_eq!(results[38], json!({ "id": ids[1], "code": "group_incomplete" }));
     assert_eq!(run.get("").await.ok()["occupied"], 38);
+    crate::journal::is_lawful(&run).await;
 }
 
 #[tokio::test]
@@ -210,6 +215,7 @@ async fn a_group_whose_rewards_are_all_equal_is_discarded_and_its_place_reopens(
     assert_eq!(last["effects"][1]["reason"], "zero_variance");
     assert_eq!(last["effects"][1]["payloads"], json!(["file:///a0", "file:///a1"]));
     worker.gets(0, "b").await;
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -230,6 +236,7 @@ async fn a_missing_reward_equals_nothing() {
         assert_eq!(entry["reward"], Value::Null);
         assert!(each(&entry["members"]).all(|member| member["advantage"].is_null()));
     }
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -253,6 +260,7 @@ async fn equal_rewards_discard_a_group_that_its_client_finishes_when_it_does() {
         json!([]),
         "the caller knows, and nothing is generated any more"
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -301,6 +309,7 @@ async fn a_batch_has_the_complete_members_of_each_group_with_their_advantages() 
     );
     assert_eq!(entry["members"][2]["meta"], json!({ "finish": "length" }));
     assert_eq!(run.get("batches/0").await.ok()["trajectories"][0], entry);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -336,6 +345,7 @@ async fn a_batch_that_is_no_longer_kept_names_the_payloads_of_its_members_and_fo
     let mut left: Vec<String> = members.query_async(&mut connection).await.expect("a read");
     left.sort();
     assert_eq!(left, [format!("{b}:0"), format!("{b}:1")]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -367,6 +377,7 @@ async fn members_of_a_group_whose_holder_was_only_slow_are_recorded_and_the_last
     let effects: Vec<_> = each(&last["effects"]).map(|effect| effect["effect"].clone()).collect();
     assert_eq!(effects, ["member", "reserved", "occupied"]);
     assert_eq!(run.get("").await.ok()["totals"]["late"], 1);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -386,4 +397,5 @@ async fn a_member_of_a_group_that_was_given_up_for_good_is_refused() {
     assert_eq!(refused["reason"], "failed");
     let occupy = worker.occupy(&a, json!({ "members": members(&[0.0, 1.0]) })).await;
     assert_eq!(occupy.problem(409, "trajectory_discarded")["reason"], "failed");
+    crate::journal::is_sound(&run).await;
 }
