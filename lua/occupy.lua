@@ -154,7 +154,7 @@ end
 
 return sessions.run_calls(function()
   local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members', 'figures' }
-  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'orphans' })
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'orphans', 'ages' })
 end, function(call)
   if weights.is_above(call) then
     return nil, { outcome = 'ledger_behind' }

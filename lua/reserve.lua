@@ -135,6 +135,9 @@ local function admit(call, version, granted, ids)
   local adopted = #granted
   for index = 1, #call.ids - adopted do
     local id = call.ids[adopted + index]
+    if tables.is_draining_to_a_stop() then
+      return 'draining'
+    end
     if not entries.fit_concurrency() then
       return 'concurrency'
     end
@@ -159,6 +162,8 @@ local function admit(call, version, granted, ids)
     entries.admit(id, entry, position)
     entries.save(id, entry)
     redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
+    redis.call('ZADD', keys.ages, run.state.clock, id)
+    run.state.last_admission = run.state.clock
     granted[#granted + 1], ids[#ids + 1] = grant(id, entry, position), id
   end
 end

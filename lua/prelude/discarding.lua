@@ -12,6 +12,7 @@ entries.LEDGER_REASONS = {
   stuck_timeout = true,
   timed_out = true,
   group_failed = true,
+  group_filled = true,
   zero_variance = true,
   drained = true,
 }
@@ -62,6 +63,7 @@ function entries.take_from_holder(id, entry, reason, caller)
   end
   entries.stop_generating(entry)
   entries.leave_holder(id, entry)
+  redis.call('ZREM', keys.ages, id)
   if holder ~= caller and not has_ended then
     redis.call('ZADD', keys.cancelled, 0, sessions.member(holder, id))
     run.wake_worker(entry.worker)

@@ -275,7 +275,7 @@ end
 -- The caller's session holds the group from now on, and the reservation's age begins anew.
 function groups.adopt(id, entry)
   redis.call('ZREM', keys.orphans, id)
-  redis.call('ZADD', keys.ages, 'XX', run.state.clock, id)
+  redis.call('ZADD', keys.ages, run.state.clock, id)
   entry.orphan = nil
   run.state.totals.adopted = run.state.totals.adopted + 1
   tables.effect({ effect = 'adopted', id = id })

@@ -116,6 +116,7 @@ impl Code {
             Refusal::LedgerBehind | Refusal::CheckpointAhead { .. } => Self::LedgerBehind,
             Refusal::VersionUnknown
             | Refusal::ResumeFromMissing
+            | Refusal::BeyondTaken { .. }
             | Refusal::NoGroups
             | Refusal::MemberMissing
             | Refusal::NoSuchMember { .. }
@@ -226,6 +227,7 @@ impl Problem {
         match refusal {
             Refusal::RunExists { fields } => document.fields.clone_from(fields),
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
+            Refusal::BeyondTaken { .. } => document.field = Some("from_offset".to_owned()),
             Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
             Refusal::VersionNotPublished { policy_version, .. }
             | Refusal::VersionTooStale { policy_version }

@@ -10,7 +10,7 @@ use super::state::State;
 use super::training::VersionRecord;
 use super::trajectories::{Surroundings, Trajectory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
-use crate::protocol::{BufferId, Version};
+use crate::protocol::BufferId;
 use crate::store::StoreError;
 
 /// How many records one read fetches.
@@ -18,6 +18,10 @@ const PAGE: usize = 500;
 
 /// A batch, or a part of it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of it, under the contract's name"
+)]
 pub struct Batch {
     /// The version that it trains into the next.
     pub version: BufferId,
@@ -29,6 +33,9 @@ pub struct Batch {
     pub offset: usize,
     /// Whether nothing of the batch comes after these.
     pub complete: bool,
+    /// Whether the batch is the run's last one, and shorter than the others.
+    #[serde(rename = "final")]
+    pub is_final: bool,
     /// The entries, in slot order.
     pub trajectories: Vec<Trajectory>,
 }
@@ -41,19 +48,13 @@ struct BatchRecord {
     is_final: bool,
 }
 
-/// What the first piece of a batch leaves.
-#[derive(Deserialize)]
-struct PiecesRecord {
-    taken_at_ms: u64,
-}
-
 /// Whether a batch is still trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchState {
-    /// The trainer has some pieces of it.
+    /// The trainer has some pieces of it, and the others are still to come.
     Partial,
-    /// The trainer has it.
+    /// The trainer has all of it.
     Taken,
     /// The version it trained was published.
     Trained,
@@ -89,7 +90,7 @@ pub struct BatchPage {
 }
 
 impl Ledger {
-    /// A part of a batch that was taken, from entry `offset` on, at most `most` entries.
+    /// A part of a batch that was taken, or of what was taken of one, from entry `offset` on, at most `most` entries.
     pub async fn batch(
         &self,
         run: &RunName,
@@ -99,7 +100,8 @@ impl Ledger {
     ) -> Result<Seen<Batch>, LedgerError> {
         let view = self.view_run(run).await?;
         let state = &view.value.state;
-        if version >= state.next_buffer || state.is_in_gap(version) {
+        let is_in_pieces = version == state.next_buffer && state.streamed > 0;
+        if (version >= state.next_buffer && !is_in_pieces) || state.is_in_gap(version) {
             return Err(refused(&view, Refusal::UnknownBatch { version }));
         }
         if version < state.oldest_kept {
@@ -126,6 +128,7 @@ impl Ledger {
         let around = Surroundings {
             max_staleness: view.value.config.max_staleness,
             next_buffer: view.value.state.next_buffer,
+            streamed: view.value.state.streamed,
             reserved_at: None,
             taken_at_ms: Some(record.taken_at_ms),
         };
@@ -147,7 +150,8 @@ impl Ledger {
             redelivered: true,
             replayed: false,
             offset,
-            complete: end == record.entries,
+            complete: end == record.entries && version < view.value.state.next_buffer,
+            is_final: record.is_final,
             trajectories,
         };
         Ok(Seen {
@@ -170,11 +174,13 @@ impl Ledger {
         let mut batches = Vec::new();
         let mut last = None;
         for version in versions.by_ref().take(limit) {
+            let batch_state = if version.0 < state.policy_version.0 {
+                BatchState::Trained
+            } else {
+                BatchState::Taken
+            };
             let max_staleness = view.value.config.max_staleness;
-            let summary = self
-                .summarize(run, version, max_staleness, state.policy_version)
-                .await?;
-            batches.extend(summary);
+            batches.extend(self.summarize(run, version, max_staleness, batch_state).await?);
             last = Some(version);
         }
         let mut next = last.filter(|_| versions.next().is_some());
@@ -199,10 +205,11 @@ impl Ledger {
         get.arg(Self::keys(run).part("batches")).arg(version.0);
         let packed: Option<Vec<u8>> = self.parts.store.command(&get).await?;
         let Some(packed) = packed else { return Ok(None) };
-        let begun: PiecesRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
+        let begun: BatchRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
         let mut staleness = BTreeMap::new();
-        for from in (0..state.streamed).step_by(PAGE) {
-            let slots = (from..state.streamed.min(from + PAGE)).map(|slot| format!("{version}:{slot}"));
+        let streamed = state.streamed as usize;
+        for from in (0..streamed).step_by(PAGE) {
+            let slots = (from..streamed.min(from + PAGE)).map(|slot| format!("{version}:{slot}"));
             let ids = self.ids_in_slots(run, slots.collect()).await?;
             for (_, entry) in self.entry_records(run, ids).await? {
                 let of_entry = entry.and_then(|entry| version.staleness(entry.version()));
@@ -211,7 +218,7 @@ impl Ledger {
         }
         Ok(Some(BatchSummary {
             version,
-            entries: state.streamed,
+            entries: streamed,
             staleness,
             is_final: false,
             state: BatchState::Partial,
@@ -225,7 +232,7 @@ impl Ledger {
         run: &RunName,
         version: BufferId,
         max_staleness: u64,
-        policy_version: Version,
+        state: BatchState,
     ) -> Result<Option<BatchSummary>, LedgerError> {
         let keys = Self::keys(run);
         let oldest = version.0.saturating_sub(max_staleness);
@@ -255,17 +262,12 @@ impl Ledger {
             .map(|packed| rmp_serde::from_slice(&packed))
             .transpose()
             .map_err(StoreError::from)?;
-        let is_trained = version.0 < policy_version.0;
         Ok(Some(BatchSummary {
             version,
             entries: record.entries,
             staleness,
             is_final: record.is_final,
-            state: if is_trained {
-                BatchState::Trained
-            } else {
-                BatchState::Taken
-            },
+            state,
             taken_at_ms: record.taken_at_ms,
             published_at_ms: published.map(|record| record.published_at_ms),
         }))

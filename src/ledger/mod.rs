@@ -6,6 +6,7 @@ pub mod batches;
 mod call;
 mod coalescing;
 pub mod distribution;
+pub mod draining;
 mod error;
 pub mod events;
 pub mod explain;

@@ -30,6 +30,8 @@ const PRELUDE: &[(&str, &str)] = &[
     ("weights", include_str!("../../lua/prelude/weights.lua")),
     ("batches", include_str!("../../lua/prelude/batches.lua")),
     ("trainer", include_str!("../../lua/prelude/trainer.lua")),
+    ("taking", include_str!("../../lua/prelude/taking.lua")),
+    ("stragglers", include_str!("../../lua/prelude/stragglers.lua")),
     ("segments", include_str!("../../lua/prelude/segments.lua")),
     ("groups", include_str!("../../lua/prelude/groups.lua")),
     ("replacing", include_str!("../../lua/prelude/replacing.lua")),
@@ -107,6 +109,8 @@ scripts! {
     DELETE = "delete";
     /// Gives up or filters an entry.
     DISCARD = "discard";
+    /// Begins, or calls off, the end of a run.
+    DRAIN = "drain";
     /// Renews a lease and tells what was cancelled.
     HEARTBEAT = "heartbeat";
     /// Finishes or fails a member of a group.
@@ -123,6 +127,8 @@ scripts! {
     RESUME = "resume";
     /// Records that generation goes on under a newer version.
     SEGMENT = "segment";
+    /// Takes a piece of the next batch.
+    STREAM = "stream";
     /// Does one step of what is due.
     SWEEP = "sweep";
     /// Takes the next batch.
@@ -216,7 +222,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 24);
+        assert_eq!(all().len(), 26);
         let sources = lua_sources();
         assert_eq!(
             sources.len(),

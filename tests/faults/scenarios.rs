@@ -66,6 +66,13 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED, "reason": "failed" })),
             at_once(json!({ "id": OCCUPIED, "reason": "filtered", "note": "a note" })),
         ],
+        "drain" => {
+            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
+            vec![
+                at_once(drain(true)),
+                after([Run(&script::DRAIN, drain(true))], drain(false)),
+            ]
+        }
         "heartbeat" => {
             let by_holder = |fields: Value| {
                 let mut fields = fields;
@@ -119,20 +126,7 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 )),
             ]
         }
-        "sweep" => {
-            let sweep = || json!({ "waiting": [{ "worker": "silent" }] });
-            let keep_one = json!({ "changes": { "keep_batches": 1 }, "cleared": [] });
-            vec![
-                at_once(sweep()),
-                after([Command("ZADD", "leases", &["-9000000000000", "holder\0s"])], sweep()),
-                after(
-                    [Command("ZADD", "forget", &["-1", "request:holder\0s\0request"])],
-                    sweep(),
-                ),
-                after([Command("ZADD", "forget", &["-1", "session:restarted\0old"])], sweep()),
-                after([Run(&script::CONFIGURE, keep_one)], sweep()),
-            ]
-        }
+        "sweep" => of_the_sweep(),
         "trim" => {
             // A log of a few events counts as a long one.
             let trim = |archiving| json!({ "keep": -1_000, "archiving": archiving, "through": 7 });
@@ -151,6 +145,32 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
         "delete" | "view_distribution" | "view_run" | "view_slots" => vec![at_once(json!({}))],
         trainers => of_a_trainer(trainers),
     }
+}
+
+/// One for each thing that may be due.
+fn of_the_sweep() -> Vec<Scenario> {
+    let sweep = || json!({ "waiting": [{ "worker": "silent" }] });
+    let keep_one = json!({ "changes": { "keep_batches": 1 }, "cleared": [] });
+    vec![
+        at_once(sweep()),
+        after([Command("ZADD", "leases", &["-9000000000000", "holder\0s"])], sweep()),
+        after(
+            [Command("ZADD", "forget", &["-1", "request:holder\0s\0request"])],
+            sweep(),
+        ),
+        after([Command("ZADD", "forget", &["-1", "session:restarted\0old"])], sweep()),
+        after([Run(&script::CONFIGURE, keep_one)], sweep()),
+        after([set(&json!({ "reservation_timeout_ms": -1 }))], sweep()),
+        // The trainer waits, and nobody can be admitted.
+        after(
+            [
+                Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" })),
+                Run(&script::TAKE, json!({})),
+                set(&json!({ "stuck_timeout_ms": -1, "max_concurrency": 1 })),
+            ],
+            sweep(),
+        ),
+    ]
 }
 
 /// Those of the scripts that trainers call.
@@ -175,6 +195,17 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
                 after([Run(&script::TAKE, json!({}))], resume(3, "replay", false)),
             ]
         }
+        "stream" => {
+            let piece = || json!({ "from": 0, "min_entries": 1, "max_entries": 1 });
+            vec![
+                at_once(piece()),
+                after([Run(&script::TAKE, json!({}))], piece()),
+                after(
+                    [Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" }))],
+                    piece(),
+                ),
+            ]
+        }
         "take" => vec![
             at_once(json!({})),
             after([Run(&script::TAKE, json!({}))], json!({})),
@@ -189,22 +220,23 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
 
 /// A segment of the reserved entry under the version that comes next. An entry that is named is given up before, for a reason
 /// after which it may still be finished.
-fn segment(given_up: Option<&'static str>) -> Scenario {
-    let before = given_up.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
+fn segment(discarded: Option<&'static str>) -> Scenario {
+    let give_up = discarded.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
     let train = [
         Run(&script::TAKE, json!({})),
         Run(&script::PUBLISH, json!({ "version": 3 })),
     ];
     after(
-        before.into_iter().chain(train),
+        give_up.into_iter().chain(train),
         json!({ "worker": "holder", "session": "s", "id": RESERVED, "segment": { "version": 3, "from_token": 9 } }),
     )
 }
 
 /// The shortest lease that a script takes: what was granted before is older.
 pub(crate) fn let_a_lease_pass() -> Before {
-    Run(
-        &script::CONFIGURE,
-        json!({ "changes": { "lease_ms": -1 }, "cleared": [] }),
-    )
+    set(&json!({ "lease_ms": -1 }))
+}
+
+fn set(changes: &Value) -> Before {
+    Run(&script::CONFIGURE, json!({ "changes": changes, "cleared": [] }))
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth::protocol::invariants::{self, Demand};
 use berth::protocol::tables::{BatchEntry, EntryState, OccupyRefusal, ReserveRefusal, SlotTables};
 use berth::protocol::{
-    BufferId, Effect, Epoch, Event, EventType, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
+    BufferId, DrainQueue, Effect, Epoch, Event, EventType, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
 };
 use proptest::sample::Index;
 use uuid::Uuid;
@@ -41,6 +41,13 @@ pub(crate) enum Step {
     Prune(Index),
     /// The trainer calls of a session so many before or after the open one.
     Stranger(i64),
+    /// A trainer that has so many entries fewer than are taken of its batch.
+    Stream {
+        back: i64,
+        min_entries: usize,
+        max_entries: usize,
+    },
+    Drain(Option<DrainQueue>),
     Group(GroupStep),
 }
 
@@ -133,6 +140,12 @@ impl Run {
                 }
             }
             Step::Stranger(ahead) => self.stranger(*ahead),
+            Step::Stream {
+                back,
+                min_entries,
+                max_entries,
+            } => self.stream(*back, *min_entries, *max_entries),
+            Step::Drain(draining) => self.drain(*draining),
             Step::Group(step) => self.group_step(step),
         }
         self.check();

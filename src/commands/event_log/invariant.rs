@@ -25,7 +25,7 @@ pub(in crate::commands) enum Invariant {
     Earliest,
     /// Versions and batches come one after the other, each in its turn.
     Versions,
-    /// A batch has exactly `B` entries.
+    /// A batch has exactly `B` entries, or, as the run's last one, those that are left; and its pieces are all of it.
     BatchesComplete,
     /// A group is finished with exactly the members that it needs, each of weights no older than it.
     Groups,
@@ -60,7 +60,9 @@ impl Invariant {
             Fault::Invariant(violation) => Self::violated(violation),
             Fault::CannotGoOn(Misfit::NoSuchPlace { .. }) => Self::APlaceForEveryone,
             Fault::InTwoBatches { .. } | Fault::CannotGoOn(Misfit::NotInTables { .. }) => Self::Once,
-            Fault::Incomplete { .. } => Self::BatchesComplete,
+            Fault::Incomplete { .. } | Fault::Final { .. } | Fault::Piece { .. } | Fault::TakenNotDrained { .. } => {
+                Self::BatchesComplete
+            }
             Fault::OutOfTurn { .. }
             | Fault::Publish { .. }
             | Fault::Checkpoint { .. }
@@ -91,6 +93,8 @@ impl Invariant {
             | Fault::GroupIncomplete { .. }
             | Fault::Adopted { .. }
             | Fault::CheckpointRepeated { .. }
+            | Fault::DrainRepeated
+            | Fault::NotDrained
             | Fault::Prune { .. }
             | Fault::PrunedElsewhere { .. } => Self::Steps,
         }
@@ -107,6 +111,7 @@ impl Invariant {
             }
             Violation::NotEarliest { .. } | Violation::LeavesNoPlace { .. } => Self::Earliest,
             Violation::Window { .. } | Violation::Abandoned { .. } | Violation::TrainerAhead { .. } => Self::Versions,
+            Violation::Streamed { .. } => Self::BatchesComplete,
             Violation::Group(_) => Self::Groups,
             Violation::NotKept { .. } => Self::ReplaysIdentical,
             Violation::SurplusKept { .. } => Self::Steps,

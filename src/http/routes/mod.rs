@@ -1,5 +1,6 @@
 //! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
+mod draining;
 mod events;
 mod explaining;
 mod finishing;
@@ -59,6 +60,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(resuming::checkpoint))
         .routes(routes!(training::next_batch))
         .routes(routes!(training::publish))
+        .routes(routes!(draining::drain))
         .routes(routes!(training::latest_version))
         .routes(routes!(training::list_batches))
         .routes(routes!(training::get_batch))

@@ -4,7 +4,7 @@ use super::batches::Batches;
 use super::{Fault, Report};
 use crate::protocol::invariants::{self, Violation};
 use crate::protocol::tables::SlotTables;
-use crate::protocol::{Effect, Event, EventType, Version, Weights};
+use crate::protocol::{Effect, Event, EventType, Reason, Version, Weights};
 
 #[derive(Debug)]
 pub(super) struct Run {
@@ -71,11 +71,14 @@ impl Run {
             EventType::Member => self.expected_of_member(event),
             EventType::Segment => self.expected_of_segment(event),
             EventType::Occupy => self.expected_of_occupy(event),
+            EventType::Discard if event.reason == Some(Reason::Drained) => self.expected_of_drained(event),
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
-            EventType::Stream | EventType::Feed | EventType::Drain => Ok(Vec::new()),
-            EventType::Take => self.expected_of_take(version(event)?),
+            EventType::Feed => Ok(Vec::new()),
+            EventType::Take => self.expected_of_take(event),
+            EventType::Stream => self.expected_of_stream(event),
+            EventType::Drain => self.expected_of_drain(event),
             EventType::Deliver => self.expected_of_deliver(event),
             EventType::Publish => self.expected_of_publish(version(event)?),
             EventType::TrainerOpened => self.expected_of_resume(event),

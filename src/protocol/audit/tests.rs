@@ -6,6 +6,7 @@ mod faults;
 mod group_faults;
 mod groups;
 mod journal;
+mod pieces;
 mod trainer;
 
 use super::{Auditor, BatchReport, Finding, Report};

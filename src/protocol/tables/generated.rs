@@ -151,8 +151,8 @@ impl SlotTables {
         }
     }
 
-    /// Whether a late occupy may bring the entry back, as far as its reason and its weights go.
+    /// Whether a late occupy may bring the entry back, as far as its reason, its weights and the run go.
     pub(super) fn may_return_late(&self, entry: &Entry, reason: &Reason) -> bool {
-        reason.allows_late_occupy() && !self.is_abandoned(entry.newest_weights())
+        reason.allows_late_occupy() && !self.is_abandoned(entry.newest_weights()) && !self.is_finished()
     }
 }

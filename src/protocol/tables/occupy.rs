@@ -27,8 +27,8 @@ pub enum OccupyRefusal {
     /// What the caller reports with it is refused.
     #[error(transparent)]
     Member(#[from] MemberRefusal),
-    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, or there is no slot that
-    /// Reserve could give it.
+    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, the run is finished, or
+    /// there is no slot that Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
     /// All buffers that it may be trained in are ready. The surplus rule discards such a reservation at once, so this

@@ -24,6 +24,8 @@ pub struct Reserved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
+    /// The run is being finished.
+    Draining,
     /// As many trajectories are being generated as `max_concurrency` allows, or not all of a group's candidates would fit.
     Concurrency,
     /// No buffer that an entry of this version may be trained in is both not ready and in possession of an empty slot.
@@ -173,6 +175,9 @@ impl SlotTables {
     }
 
     fn admission(&self, version: Version) -> Result<Place, BlockedBy> {
+        if self.is_draining_to_a_stop() {
+            return Err(BlockedBy::Draining);
+        }
         let generating = self.generating().saturating_add(self.candidates());
         if self.config.max_concurrency.is_some_and(|limit| generating > limit) {
             return Err(BlockedBy::Concurrency);

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod discard;
+mod draining;
 mod example;
 mod forced;
 mod group_occupy;
@@ -16,6 +17,7 @@ mod reserve;
 mod resume;
 mod rewind;
 mod segments;
+mod streaming;
 mod train;
 
 use super::{
@@ -90,7 +92,7 @@ fn discard(tables: &mut SlotTables, letter: char, reason: &str) -> Vec<Effect> {
 /// The letters of the batch that is taken, or `None` if none can be.
 fn take(tables: &mut SlotTables) -> Option<String> {
     match try_take(tables) {
-        Take::NotReady { .. } => None,
+        Take::NotReady { .. } | Take::Drained { .. } => None,
         Take::Taken { entries, .. } => Some(entries.iter().map(|e| letter(e.id)).collect()),
     }
 }
@@ -103,7 +105,7 @@ fn try_take(tables: &mut SlotTables) -> Take {
 /// What giving a batch was: its letters, and `taken`, `delivered` or `repeated`.
 fn delivery(tables: &mut SlotTables) -> (String, Delivery) {
     match try_take(tables) {
-        Take::NotReady { .. } => panic!("there is no batch"),
+        Take::NotReady { .. } | Take::Drained { .. } => panic!("there is no batch"),
         Take::Taken { entries, delivery, .. } => (entries.iter().map(|e| letter(e.id)).collect(), delivery),
     }
 }
