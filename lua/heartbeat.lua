@@ -14,6 +14,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include groups
 --@include weights

@@ -16,6 +16,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include finishing
 --@include weights
@@ -92,7 +93,7 @@ run.record({
   type = 'member',
   worker = args.worker or entry.worker,
   session = sessions.caller and sessions.caller_token or entry.session,
-  lineage = segments.logged(lineage),
+  lineage = segments.logged(args, lineage),
   late = late_position and true or nil,
   ids = { id },
   effects = tables.take_effects(),

@@ -18,6 +18,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include finishing
 --@include weights
@@ -105,6 +106,7 @@ local function occupy(call, lineage, item)
   end
 
   local refused, is_newer, members
+  call.has_more = nil
   if groups.has() then
     refused, members = count_members(call, lineage, id, entry, item.members)
   elseif item.segments then
@@ -119,7 +121,7 @@ local function occupy(call, lineage, item)
     return refuse(refused, { policy_version = run.state.policy_version })
   end
 
-  local named = { lineage = segments.logged(lineage) }
+  local named = { lineage = segments.logged(call, lineage) }
   if members and not groups.is_filled(entry) and (is_late or not groups.cannot_be_filled(entry)) then
     if #members > 0 then
       groups.keep(id, entry, members)
@@ -151,7 +153,7 @@ local function occupy(call, lineage, item)
 end
 
 return sessions.run_calls(function()
-  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members' }
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members', 'figures' }
   run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'orphans', 'ages' })
 end, function(call)
   if weights.is_above(call) then

@@ -18,6 +18,7 @@
 --@include entries
 --@include weights
 --@include groups
+--@include refusals
 
 local TEN_MINUTES_MS = 600000
 
@@ -133,7 +134,7 @@ end
 local function admit(call, version, granted, ids)
   local adopted = #granted
   for index = 1, #call.ids - adopted do
-    local id = call.ids[index]
+    local id = call.ids[adopted + index]
     if tables.is_draining_to_a_stop() then
       return 'draining'
     end
@@ -230,4 +231,10 @@ end
 
 return sessions.run_calls(function()
   run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages' })
-end, reserve)
+end, function(call)
+  local answer, ended = reserve(call)
+  if answer then
+    sessions.note_reserve(answer.outcome)
+  end
+  return answer, ended
+end)

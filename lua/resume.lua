@@ -15,6 +15,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include groups
 --@include finishing

@@ -13,6 +13,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include finishing
 --@include weights
@@ -44,14 +45,15 @@ if index then
 end
 local first = generated.version or entry.version
 
-local is_gone = entry.state == 'discarded' and groups.GONE[entry.reason]
+local is_discarded = entry.state == 'discarded'
+local is_gone = is_discarded and groups.GONE[entry.reason]
+local barred = is_discarded and not is_gone and entries.late_refusal(id, entry)
+if barred then
+  return sessions.refuse(barred, { reason = entry.reason })
+end
 local is_over = index and (groups.is_filled(entry) or groups.is_reported(entry, index))
 if entry.state == 'occupied' or is_gone or is_over then
   return run.finish({ outcome = 'recorded', segments = segments.shown(first, generated.segments) })
-end
-local barred = entry.state == 'discarded' and entries.late_refusal(id, entry)
-if barred then
-  return sessions.refuse(barred, { reason = entry.reason })
 end
 
 local lineage = segments.lineage_of(args)
@@ -88,7 +90,7 @@ if begins or #following > #(generated.segments or {}) then
     worker = args.worker or entry.worker,
     session = sessions.caller and sessions.caller_token or entry.session,
     version = segment.version,
-    lineage = segments.logged(lineage),
+    lineage = segments.logged(args, lineage),
     ids = { id },
     effects = tables.take_effects(),
   })

@@ -18,6 +18,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
 --@include groups
 --@include batches

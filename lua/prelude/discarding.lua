@@ -19,6 +19,7 @@ entries.LEDGER_REASONS = {
 sessions.STEP = 50 -- the most reservations that one step discards
 
 -- Counts a discard under its reason; a run knows CLIENT_REASONS words of its clients, further ones count as `other`.
+-- Returns the word that it counts as.
 function entries.count_discard(reason)
   local by_reason = run.state.totals.discarded
   if not by_reason[reason] and not entries.LEDGER_REASONS[reason] then
@@ -31,6 +32,7 @@ function entries.count_discard(reason)
     end
   end
   by_reason[reason] = (by_reason[reason] or 0) + 1
+  return reason
 end
 
 function entries.mark_discarded(id, entry, reason, from)
@@ -42,11 +44,11 @@ function entries.mark_discarded(id, entry, reason, from)
     payload = entry.payload,
     payloads = groups.payloads(id, entry),
   })
+  figures.discarded(entry, reason, entries.count_discard(reason), from.buffer)
   entry.discarded_from, entry.state, entry.reason = entry.state, 'discarded', reason
   entry.buffer, entry.slot = nil, nil
   entries.save(id, entry)
   redis.call('ZADD', keys.forget, run.state.clock + entries.HOUR_MS, 'entry:' .. id)
-  entries.count_discard(reason)
   run.wake('admission')
 end
 

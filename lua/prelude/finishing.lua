@@ -36,13 +36,13 @@ function entries.occupy(id, entry)
   entries.stop_generating(entry)
   entries.leave_holder(id, entry)
   if entry.marks then
-    groups.sum_up(entry)
     groups.cancel_rest(id, entry)
   end
   entry.state, entry.occupied_at_ms = 'occupied', run.now_ms
   local from, to = entries.finish(id, entry)
   tables.effect({ effect = 'occupied', id = id, from = from, to = to })
   run.state.totals.occupied = run.state.totals.occupied + 1
+  figures.finished(entry)
   entries.discard_surplus()
 end
 
@@ -69,6 +69,9 @@ end
 function entries.conclude(id, entry, late_position)
   if late_position then
     entries.readmit(id, entry, late_position)
+  end
+  if entry.marks then
+    groups.sum_up(entry)
   end
   local reason = entry.marks and groups.reason_to_discard(entry)
   if reason then

@@ -125,7 +125,8 @@ function groups.count(call, lineage, id, entry, report)
       return nil, unknown
     end
     local of_lineage = is_said and not call.lineage and run.state.lineage or lineage
-    local refused = segments.refusal(segments.newest(version, report.segments), of_lineage)
+    local newest_named = segments.newest(version, report.segments)
+    local refused = segments.refusal(newest_named, of_lineage)
     if refused then
       return nil, refused
     end
@@ -137,6 +138,7 @@ function groups.count(call, lineage, id, entry, report)
       return nil, 'segment_out_of_order'
     end
     member.version, member.newest = version, segments.newest(version, member.segments)
+    call.has_more = call.has_more or member.newest > newest_named
     member.reward = report.reward
     segments.raise(entry, member.newest)
     entry.complete = entry.complete + 1
@@ -270,10 +272,10 @@ function groups.adoptable(version)
   return found
 end
 
--- The caller's session holds the group from now on.
+-- The caller's session holds the group from now on, and the reservation's age begins anew.
 function groups.adopt(id, entry)
   redis.call('ZREM', keys.orphans, id)
-  redis.call('ZADD', keys.ages, run.state.clock, id) -- its age begins anew
+  redis.call('ZADD', keys.ages, run.state.clock, id)
   entry.orphan = nil
   run.state.totals.adopted = run.state.totals.adopted + 1
   tables.effect({ effect = 'adopted', id = id })

@@ -63,9 +63,10 @@ function segments.lineage_of(call)
   return call.lineage or run.state.lineage
 end
 
--- As the event of the call carries it: left out where it is the current one.
-function segments.logged(lineage)
-  return lineage ~= run.state.lineage and lineage or nil
+-- As the event of the call carries it: left out where it is the current one, and where not all that the event says is of the
+-- weights that the call named, because newer ones had been recorded before.
+function segments.logged(call, lineage)
+  return lineage ~= run.state.lineage and not call.has_more and lineage or nil
 end
 
 -- All segments, as they are shown.

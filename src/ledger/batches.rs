@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::members::Which;
+use super::state::State;
 use super::training::VersionRecord;
 use super::trajectories::{Surroundings, Trajectory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
@@ -64,11 +65,11 @@ pub enum BatchState {
 pub struct BatchSummary {
     /// The version that it trains into the next.
     pub version: BufferId,
-    /// How many entries it has, or, as yet, are taken of it.
+    /// How many entries it has; of a partial one, how many are taken.
     pub entries: usize,
-    /// How many of them have which staleness; those that are finished and not taken yet included.
+    /// How many of them have which staleness.
     pub staleness: BTreeMap<u64, u64>,
-    /// Whether it is the run's last one, and shorter than the others.
+    /// Whether it is the last, shorter batch of a run that was drained.
     #[serde(rename = "final")]
     pub is_final: bool,
     /// Whether it is still trained.
@@ -169,14 +170,11 @@ impl Ledger {
         let view = self.view_run(run).await?;
         let state = &view.value.state;
         let first = after.map_or(0, |after| after.0.saturating_add(1));
-        let in_pieces = Some(state.next_buffer).filter(|next| state.streamed > 0 && next.0 >= first);
-        let mut versions = state.kept_batches_from(first).chain(in_pieces);
+        let mut versions = state.kept_batches_from(first);
         let mut batches = Vec::new();
         let mut last = None;
         for version in versions.by_ref().take(limit) {
-            let batch_state = if version >= state.next_buffer {
-                BatchState::Partial
-            } else if version.0 < state.policy_version.0 {
+            let batch_state = if version.0 < state.policy_version.0 {
                 BatchState::Trained
             } else {
                 BatchState::Taken
@@ -185,11 +183,48 @@ impl Ledger {
             batches.extend(self.summarize(run, version, max_staleness, batch_state).await?);
             last = Some(version);
         }
-        let next = last.filter(|_| versions.next().is_some());
+        let mut next = last.filter(|_| versions.next().is_some());
+        // The pieces of a batch come behind all that are whole.
+        if state.streamed > 0 && next.is_none() && state.next_buffer.0 >= first {
+            if batches.len() < limit {
+                batches.extend(self.summarize_pieces(run, state).await?);
+            } else {
+                next = last;
+            }
+        }
         Ok(Seen {
             seq: view.seq,
             value: BatchPage { batches, next },
         })
+    }
+
+    /// The batch of which the trainer has some pieces.
+    async fn summarize_pieces(&self, run: &RunName, state: &State) -> Result<Option<BatchSummary>, LedgerError> {
+        let version = state.next_buffer;
+        let mut get = redis::cmd("HGET");
+        get.arg(Self::keys(run).part("batches")).arg(version.0);
+        let packed: Option<Vec<u8>> = self.parts.store.command(&get).await?;
+        let Some(packed) = packed else { return Ok(None) };
+        let begun: BatchRecord = rmp_serde::from_slice(&packed).map_err(StoreError::from)?;
+        let mut staleness = BTreeMap::new();
+        let streamed = state.streamed as usize;
+        for from in (0..streamed).step_by(PAGE) {
+            let slots = (from..streamed.min(from + PAGE)).map(|slot| format!("{version}:{slot}"));
+            let ids = self.ids_in_slots(run, slots.collect()).await?;
+            for (_, entry) in self.entry_records(run, ids).await? {
+                let of_entry = entry.and_then(|entry| version.staleness(entry.version()));
+                *staleness.entry(of_entry.unwrap_or(0)).or_default() += 1;
+            }
+        }
+        Ok(Some(BatchSummary {
+            version,
+            entries: streamed,
+            staleness,
+            is_final: false,
+            state: BatchState::Partial,
+            taken_at_ms: begun.taken_at_ms,
+            published_at_ms: None,
+        }))
     }
 
     async fn summarize(

@@ -5,9 +5,11 @@ pub mod archive;
 pub mod batches;
 mod call;
 mod coalescing;
+pub mod distribution;
 pub mod draining;
 mod error;
 pub mod events;
+pub mod explain;
 pub mod finishing;
 pub mod looking;
 pub mod members;
@@ -52,6 +54,7 @@ struct Parts {
     reserves: Arc<reserving::Reserves>,
     occupies: Arc<finishing::Occupies>,
     memory: Arc<Memory>,
+    counted: distribution::Counted,
 }
 
 /// An answer about a run, with the run's sequence number after (or at) the call.
@@ -85,6 +88,7 @@ impl Ledger {
             reserves: Arc::new(Coalescer::new(&script::RESERVE)),
             occupies: Arc::new(Coalescer::new(&script::OCCUPY)),
             memory: Arc::default(),
+            counted: distribution::Counted::default(),
         };
         Self {
             parts: Arc::new(parts),

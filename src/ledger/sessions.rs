@@ -113,6 +113,8 @@ pub struct Worker {
     pub finished: u64,
     /// Cancellations that it has not acknowledged.
     pub cancelled_pending: u64,
+    /// The code with which its last Reserve was refused; null when it was not.
+    pub last_refusal: Option<String>,
 }
 
 /// A page of workers.

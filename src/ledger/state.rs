@@ -81,7 +81,7 @@ struct TrainerSession {
 }
 
 /// What the trainer is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainerActivity {
     /// It asked for a batch and got none yet.
@@ -93,7 +93,7 @@ pub enum TrainerActivity {
 }
 
 /// The trainer, as far as its calls tell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Trainer {
     /// The name of the trainer whose session is open.
     pub name: Option<String>,

@@ -129,6 +129,21 @@ impl EntryRecord {
         self.worker == worker
     }
 
+    /// Its length, once it has finished and if the client said it.
+    pub(super) fn tokens(&self) -> Option<u64> {
+        self.tokens
+    }
+
+    /// The policy version that it was admitted under.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// When it finished.
+    pub(super) fn occupied_at_ms(&self) -> Option<u64> {
+        self.occupied_at_ms
+    }
+
     pub(super) fn shown(self, id: TrajectoryId, around: Surroundings) -> Trajectory {
         let buffer = around.reserved_at.map(|place| place.buffer).or(self.buffer);
         let is_in_batch = buffer.is_some_and(|buffer| buffer < around.next_buffer);

@@ -311,6 +311,18 @@ pub struct LoggedEffect {
     pub payloads: Vec<String>,
 }
 
+impl From<Effect> for LoggedEffect {
+    /// The change alone.
+    fn from(effect: Effect) -> Self {
+        Self {
+            effect,
+            prompt: None,
+            payload: None,
+            payloads: Vec::new(),
+        }
+    }
+}
+
 /// One step of a run. The events of a run, from the first, are enough to rebuild its tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(

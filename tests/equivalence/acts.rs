@@ -2,7 +2,7 @@
 
 use berth::ledger::finishing::{Concluded, Finish, Finished, OccupiedState};
 use berth::ledger::names::ClientReason;
-use berth::ledger::reserving::ReserveRequest;
+use berth::ledger::reserving::{Grant, ReserveRequest};
 use berth::ledger::runs::ConfigChanges;
 use berth::ledger::sessions::HeartbeatRequest;
 use berth::ledger::{LedgerError, Refusal};
@@ -11,6 +11,7 @@ use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, 
 use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
+use crate::accounts::tokens_of;
 use crate::twins::{Twins, effects_of, refusal_of};
 
 impl Twins {
@@ -19,38 +20,29 @@ impl Twins {
             version: Version(self.model.policy_version().0.saturating_add_signed(-lag)),
             lineage: Lineage(self.model.lineage().0.saturating_add_signed(-lineage_lag)),
         };
-        let version = weights.version;
         let ids: Vec<_> = (0..count).map(|_| TrajectoryId::generate()).collect();
         let request = ReserveRequest {
             caller: self.caller(worker),
             count,
-            version: Some(version),
+            version: Some(weights.version),
             lineage: Some(weights.lineage),
             adopt: None,
             prompts: Vec::new(),
             request_id: None,
         };
         let answer = self.ledger.reserve(&self.run, &request, &ids).await;
-        match self.model.reserve(weights, &ids) {
+        match self.model.reserve_adopting(weights, &ids) {
             Ok(reserved) => {
                 let reservation = answer.expect("the model reserves").value;
-                let granted: Vec<_> = reservation
-                    .granted
-                    .iter()
-                    .map(|grant| Effect::Reserved {
-                        id: grant.id,
-                        version: grant.version,
-                        to: Place {
-                            buffer: grant.buffer,
-                            slot: grant.slot,
-                        },
-                    })
-                    .collect();
+                let granted: Vec<_> = reservation.granted.iter().map(granted_effect).collect();
                 assert_eq!(granted, reserved.effects);
                 assert_eq!(reservation.blocked_by, reserved.blocked_by);
                 for grant in &reservation.granted {
                     self.holders.insert(grant.id, worker);
-                    assert_eq!(grant.deadline, BufferId(version.0 + self.model.config().max_staleness));
+                    assert_eq!(
+                        grant.deadline,
+                        BufferId(grant.version.0 + self.model.config().max_staleness)
+                    );
                 }
                 self.logged(EventType::Reserve, &reserved.effects).await;
             }
@@ -76,10 +68,24 @@ impl Twins {
     }
 
     pub(crate) async fn occupy(&mut self, id: TrajectoryId) {
+        if self.model.config().has_groups() {
+            return self.occupy_group(id, &[]).await;
+        }
         let demand = Demand::beside(&self.model, id);
         let answer = self
             .ledger
-            .occupy(&self.run, None, None, Finished::new(id, Finish::default()))
+            .occupy(
+                &self.run,
+                None,
+                None,
+                Finished::new(
+                    id,
+                    Finish {
+                        tokens: tokens_of(id),
+                        ..Finish::default()
+                    },
+                ),
+            )
             .await;
         match self.model.occupy(id) {
             Ok(occupied) => {
@@ -242,7 +248,7 @@ impl Twins {
                 assert!(held.contains(id), "{id} was not held");
                 let front_most = event.ids[turn..].iter().min_by_key(|id| self.place(**id));
                 assert_eq!(Some(id), front_most);
-                effects.extend(self.model.discard(*id, reason.clone()).expect("it was held").effects);
+                effects.extend(self.give_up(*id, reason));
             }
             assert_eq!(effects_of(event), effects);
         }
@@ -251,7 +257,10 @@ impl Twins {
         }
         for id in held {
             let state = &self.model.entry(*id).expect("it was held").state;
-            assert!(matches!(state, EntryState::Discarded { .. }), "{id} is still {state:?}");
+            let is_orphan = self.model.orphans().any(|(orphan, _)| orphan == *id);
+            let is_gone = matches!(state, EntryState::Discarded { .. });
+            assert!(is_gone || is_orphan, "{id} is still {state:?}");
+            self.holders.remove(id);
         }
     }
 
@@ -267,7 +276,10 @@ impl Twins {
         match answer {
             Ok(_) => {
                 let is_new = self.holders.insert(id, worker) != Some(worker);
-                assert_eq!(self.new_events().await.len(), usize::from(is_new));
+                let events = self.new_events().await;
+                assert_eq!(events.len(), usize::from(is_new));
+                let effects: Vec<_> = events.iter().flat_map(effects_of).collect();
+                assert_eq!(effects, self.model.claim(id));
             }
             // The weights that the worker named in its last Reserve are older than the entry's.
             Err(LedgerError::Refused {
@@ -281,6 +293,8 @@ impl Twins {
     }
 
     pub(crate) async fn configure(&mut self, max_concurrency: Option<u64>, keep_batches: u64) {
+        let candidates = u64::from(self.model.config().group_candidates);
+        let max_concurrency = max_concurrency.map(|most| most.max(candidates));
         let config = RunConfig {
             max_concurrency,
             keep_batches,
@@ -303,5 +317,19 @@ impl Twins {
             .expect("both may change");
         self.model.set_config(config).expect("both may change");
         assert_eq!(self.new_events().await.len(), usize::from(differs));
+    }
+}
+
+fn granted_effect(grant: &Grant) -> Effect {
+    if grant.adopted {
+        return Effect::Adopted { id: grant.id };
+    }
+    Effect::Reserved {
+        id: grant.id,
+        version: grant.version,
+        to: Place {
+            buffer: grant.buffer,
+            slot: grant.slot,
+        },
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
+mod accounts;
 mod acts;
+mod groups;
 mod pieces;
 #[path = "../support/mod.rs"]
 mod support;
@@ -24,7 +26,7 @@ use twins::{Step, Twins};
 /// On average.
 const STEPS_A_SEQUENCE: usize = 60;
 /// How many tests share the steps.
-const TESTS: usize = 2;
+const TESTS: usize = 3;
 
 fn step() -> impl Strategy<Value = Step> {
     let reason = prop::sample::select(vec!["failed", "filtered"]);
@@ -121,7 +123,7 @@ fn steps() -> usize {
     steps.map_or(6_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
 }
 
-fn hold_the_scripts_to_the_model(oversampling: bool) {
+fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step: impl Strategy<Value = Step>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -142,10 +144,7 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
         max_shrink_iters: 500,
         ..ProptestConfig::default()
     });
-    let sequences = (
-        config(oversampling),
-        prop::collection::vec(step(), 1..2 * STEPS_A_SEQUENCE),
-    );
+    let sequences = (configs, prop::collection::vec(step, 1..2 * STEPS_A_SEQUENCE));
     let result = runner.run(&sequences, |(config, steps)| {
         runtime.block_on(async {
             let mut twins = Twins::create(&ledger, config).await;
@@ -163,10 +162,16 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
 
 #[test]
 fn the_scripts_do_what_the_model_does() {
-    hold_the_scripts_to_the_model(false);
+    hold_the_scripts_to_the_model(config(false), step());
 }
 
 #[test]
 fn the_scripts_do_what_the_model_does_with_oversampling() {
-    hold_the_scripts_to_the_model(true);
+    hold_the_scripts_to_the_model(config(true), step());
+}
+
+#[test]
+fn the_scripts_do_what_the_model_does_with_groups() {
+    let steps = prop_oneof![2 => step(), 3 => groups::step().prop_map(Step::Group)];
+    hold_the_scripts_to_the_model(groups::config(any::<bool>().prop_flat_map(config)), steps);
 }

@@ -133,6 +133,7 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             vec![at_once(trim(false)), at_once(trim(true))]
         }
         "view_entry" => vec![at_once(json!({ "id": RESERVED })), at_once(json!({ "id": OCCUPIED }))],
+        "view_explain" => vec![at_once(json!({ "most": 100 }))],
         "view_held" => vec![
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "worker": "holder", "after": DISCARDED, "limit": 1 })),
@@ -141,7 +142,7 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "after": "r", "limit": 1 })),
         ],
-        "delete" | "view_run" | "view_slots" => vec![at_once(json!({}))],
+        "delete" | "view_distribution" | "view_run" | "view_slots" => vec![at_once(json!({}))],
         trainers => of_a_trainer(trainers),
     }
 }

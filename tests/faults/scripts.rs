@@ -28,7 +28,7 @@ every_key_is_left_as_it_was_by! {
     checkpoint claim configure create delete discard drain heartbeat member occupy open_session publish reserve resume segment
     stream sweep
     take trim
-    view_entry view_held view_run view_slots view_workers
+    view_distribution view_entry view_explain view_held view_run view_slots view_workers
 }
 
 #[test]

@@ -34,12 +34,7 @@ impl Log {
 }
 
 fn event(seq: u64, event_type: EventType, effects: &[Effect]) -> Event {
-    let logged = |effect: &Effect| LoggedEffect {
-        effect: effect.clone(),
-        prompt: None,
-        payload: None,
-        payloads: Vec::new(),
-    };
+    let logged = |effect: &Effect| LoggedEffect::from(effect.clone());
     Event {
         effects: effects.iter().map(logged).collect(),
         ..Event::new(seq, event_type)

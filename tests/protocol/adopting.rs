@@ -35,6 +35,7 @@ async fn a_repeated_request_is_answered_with_the_same_adoption() {
     assert_eq!(run.get("").await.ok()["totals"]["adopted"], 1);
     let otherwise = json!({ "version": 0, "count": 2, "prompts": ["b", "c"], "request_id": "r", "adopt": false });
     worker.reserve(otherwise).await.problem(409, "request_id_reused");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -58,6 +59,7 @@ async fn prompts_are_used_in_their_order_however_many_groups_are_adopted() {
     let own: Vec<_> = granted.iter().filter_map(|grant| grant["prompt"].as_str()).collect();
     assert_eq!(own, prompts);
     assert!(granted[..3].iter().all(|grant| grant["adopted"] == true));
+    crate::journal::is_lawful(&run).await;
 }
 
 #[tokio::test]
@@ -81,6 +83,7 @@ async fn an_adopted_group_that_its_worker_does_not_list_waits_for_another_owner_
         .await
         .ok();
     assert_eq!(ids(&granted["granted"]), [a]);
+    crate::journal::is_sound(&run).await;
 }
 
 /// A server finds out that a client is gone only when it has an answer for it.
@@ -109,6 +112,7 @@ async fn a_group_that_was_adopted_for_a_client_that_hung_up_waits_for_another_ow
         ids(&asked["granted"]) == [a.clone()]
     })
     .await;
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -140,6 +144,7 @@ async fn a_group_without_an_owner_is_claimed_like_any_reservation() {
         .await
         .ok();
     assert_eq!(asked["granted"][0]["prompt"], "b");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -159,6 +164,7 @@ async fn a_group_without_an_owner_is_discarded_by_a_client_like_any_other() {
         .await
         .ok();
     assert_eq!(asked["granted"][0]["prompt"], "b");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -179,6 +185,7 @@ async fn a_filled_group_that_awaits_post_processing_outlives_its_worker_too() {
         json!({ "id": a, "members_done": [0, 1], "members_failed": [] })
     );
     assert_eq!(other.occupy(&a, json!({})).await.ok()["state"], "occupied");
+    crate::journal::is_sound(&run).await;
 }
 
 /// Its slots are gone with the surplus rule: there is nothing left to adopt, and a former holder that is only slow is told.
@@ -204,6 +211,7 @@ async fn a_group_without_an_owner_that_becomes_surplus_is_cancelled_to_its_forme
     assert_eq!(cancelled(&slow).await, json!([[a, "surplus", null]]));
     let asked = other.reserve(json!({ "version": 0 })).await.ok();
     assert_eq!(asked["granted"], json!([]));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -233,4 +241,5 @@ async fn a_waiting_reserve_is_not_told_of_an_adoption_that_another_call_got() {
         assert_eq!(answer["granted"].as_array().map(Vec::len), Some(1), "{answer}");
     }
     assert_eq!(run.get("").await.ok()["totals"]["adopted"], 1);
+    crate::journal::is_lawful(&run).await;
 }

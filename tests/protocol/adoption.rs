@@ -56,6 +56,7 @@ async fn a_group_whose_worker_was_killed_after_5_members_is_adopted_and_finished
         run.get("").await.ok()["totals"],
         json!({ "reserved": 1, "occupied": 1, "trained": 1, "late": 0, "adopted": 1, "discarded": {} })
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -111,6 +112,7 @@ async fn a_worker_that_starts_again_leaves_its_groups_with_members_and_loses_the
         (ids(&next_page["trajectories"]), next_page["next"].clone()),
         (vec![a], Value::Null)
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -154,6 +156,7 @@ async fn the_front_most_group_is_adopted_first_and_counts_towards_what_was_asked
         (&json!("reserve"), vec![json!("adopted"), json!("reserved")])
     );
     assert_eq!(last["ids"], json!(ids(&mixed["granted"])));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -188,6 +191,7 @@ async fn a_group_without_an_owner_moves_like_any_other_reservation() {
     other.member(&d, 1, json!({})).await.ok();
     worker.finishes(&b, 0..2).await;
     assert_eq!(run.tables().await, "D B | . c");
+    crate::journal::is_lawful(&run).await;
 }
 
 #[tokio::test]
@@ -213,6 +217,7 @@ async fn weights_older_than_the_group_do_not_go_on_with_it() {
         .await
         .ok();
     assert_eq!(ids(&new["granted"]), [a]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -238,6 +243,7 @@ async fn what_blocks_an_admission_blocks_no_adoption_and_the_candidates_count_al
     assert_eq!(ids(&granted["granted"]), [a]);
     assert_eq!(granted["blocked_by"], "concurrency");
     assert_eq!(run.get("").await.ok()["generating"], 2);
+    crate::journal::is_lawful(&run).await;
 }
 
 #[tokio::test]
@@ -271,6 +277,7 @@ async fn a_waiting_reserve_gets_a_group_as_soon_as_it_has_lost_its_owner() {
     assert_eq!(ids(&soon(second).await.ok()["granted"]), [a]);
     assert!(!first.is_finished());
     first.abort();
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -298,6 +305,7 @@ async fn the_former_holder_may_go_on_and_the_first_report_of_a_member_counts() {
     let entry = run.take().await.ok()["batch"]["trajectories"][0].clone();
     let rewards: Vec<_> = each(&entry["members"]).map(|member| member["reward"].clone()).collect();
     assert_eq!(rewards, [1.0, 2.0, 4.0]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -322,6 +330,7 @@ async fn a_group_without_an_owner_is_filled_by_whoever_reports_its_members() {
         (&granted["granted"], &granted["blocked_by"]),
         (&json!([]), &json!("staleness"))
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -342,4 +351,5 @@ async fn without_adoption_such_a_group_is_discarded_like_any_other() {
         .reserve(json!({ "version": 0, "adopt": true, "prompts": ["b"] }))
         .await;
     assert_eq!(asked.ok()["granted"][0]["prompt"], "b");
+    crate::journal::is_sound(&run).await;
 }

@@ -139,6 +139,8 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         "trajectories",
         "events",
         "versions/latest",
+        "explain",
+        "distribution",
     ] {
         assert_eq!(
             field(run.get(&format!("{path}?lineages=0")).await),

@@ -22,6 +22,7 @@ async fn a_group_is_admitted_when_all_its_candidates_fit() {
     assert_eq!(answer["blocked_by"], "concurrency");
     let status = run.get("").await.ok();
     assert_eq!((&status["reserved"], &status["generating"]), (&json!(2), &json!(6)));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -41,6 +42,7 @@ async fn each_member_that_ends_makes_room_and_wakes_who_waits() {
     let granted = soon(waiting).await.ok();
     assert_eq!(granted["granted"][0]["prompt"], "b");
     assert_eq!(run.get("").await.ok()["generating"], 4);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -67,6 +69,7 @@ async fn what_leaves_the_tables_is_not_generating_any_more() {
     worker.restarted().heartbeat(json!({})).await.ok();
     assert_eq!(generating().await, 0);
     assert_eq!(crate::cast::trajectory(&run, &c).await["reason"], "worker_restarted");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -85,4 +88,5 @@ async fn a_concurrency_in_which_no_group_fits_is_an_invalid_request() {
     assert_eq!(run.get("").await.ok()["config"]["max_concurrency"], 6);
     let changed = run.patch("", json!({ "max_concurrency": 3 })).await.ok();
     assert_eq!(changed["config"]["max_concurrency"], 3);
+    crate::journal::is_sound(&run).await;
 }

@@ -1,4 +1,4 @@
-//! *Groups*: occupied by their client, in one call, discarded for equal rewards, and what a batch says of their members.
+//! *Groups*: occupied by their client, in one call, late, or discarded for equal rewards.
 
 use serde_json::{Value, json};
 
@@ -55,6 +55,7 @@ async fn a_filled_group_waits_for_its_client_where_groups_are_not_occupied_by_th
         only(&entry, &["reward", "tokens"]),
         json!({ "reward": 0.5, "tokens": 30 })
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -97,6 +98,7 @@ async fn a_group_is_finished_in_one_call() {
             ["occupied", null, null, null, null]
         ])
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -118,6 +120,7 @@ async fn an_occupy_that_leaves_the_group_incomplete_records_its_members() {
         .await
         .ok();
     assert_eq!(rest["state"], "occupied");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -143,6 +146,7 @@ async fn an_occupy_that_is_refused_for_a_member_records_none() {
     }
 
     assert_eq!(trajectory(&run, &a).await["members"], json!([]));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -172,6 +176,7 @@ async fn many_groups_are_finished_at_once_and_each_has_its_own_result() {
     );
     assert_eq!(results[38], json!({ "id": ids[1], "code": "group_incomplete" }));
     assert_eq!(run.get("").await.ok()["occupied"], 38);
+    crate::journal::is_lawful(&run).await;
 }
 
 #[tokio::test]
@@ -210,6 +215,7 @@ async fn a_group_whose_rewards_are_all_equal_is_discarded_and_its_place_reopens(
     assert_eq!(last["effects"][1]["reason"], "zero_variance");
     assert_eq!(last["effects"][1]["payloads"], json!(["file:///a0", "file:///a1"]));
     worker.gets(0, "b").await;
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -230,6 +236,7 @@ async fn a_missing_reward_equals_nothing() {
         assert_eq!(entry["reward"], Value::Null);
         assert!(each(&entry["members"]).all(|member| member["advantage"].is_null()));
     }
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -253,89 +260,7 @@ async fn equal_rewards_discard_a_group_that_its_client_finishes_when_it_does() {
         json!([]),
         "the caller knows, and nothing is generated any more"
     );
-}
-
-#[tokio::test]
-async fn a_batch_has_the_complete_members_of_each_group_with_their_advantages() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 3, "group_candidates": 4 });
-    let run = ledger.run(config).await;
-    let worker = Worker::of(&run, "rollout-1");
-    let a = worker.gets(0, "a").await;
-    worker
-        .member(
-            &a,
-            3,
-            json!({ "reward": 3.0, "tokens": 30, "meta": { "finish": "length" } }),
-        )
-        .await
-        .ok();
-    worker.member(&a, 1, json!({ "failed": true })).await.ok();
-    worker
-        .member(&a, 0, json!({ "reward": 1.0, "tokens": 10, "payload": "file:///a0" }))
-        .await
-        .ok();
-    worker.member(&a, 2, json!({ "reward": 2.0, "tokens": 20 })).await.ok();
-
-    let entry = run.take().await.ok()["batch"]["trajectories"][0].clone();
-
-    assert_eq!(
-        only(&entry, &["reward", "tokens", "segments"]),
-        json!({ "reward": 2.0, "tokens": 60, "segments": null })
-    );
-    let advantages: Vec<_> = each(&entry["members"])
-        .map(|member| {
-            format!(
-                "{}: {:.4}",
-                member["index"],
-                member["advantage"].as_f64().expect("a number")
-            )
-        })
-        .collect();
-    assert_eq!(advantages, ["0: -1.2247", "2: 0.0000", "3: 1.2247"]);
-    let fields = ["version", "segments", "reward", "tokens", "payload", "meta"];
-    assert_eq!(
-        only(&entry["members"][0], &fields),
-        json!({ "version": 0, "segments": [{ "version": 0, "from_token": 0 }], "reward": 1.0, "tokens": 10,
-                "payload": "file:///a0", "meta": null })
-    );
-    assert_eq!(entry["members"][2]["meta"], json!({ "finish": "length" }));
-    assert_eq!(run.get("batches/0").await.ok()["trajectories"][0], entry);
-}
-
-#[tokio::test]
-async fn a_batch_that_is_no_longer_kept_names_the_payloads_of_its_members_and_forgets_them() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2, "keep_batches": 1 });
-    let run = ledger.run(config).await;
-    let worker = Worker::of(&run, "rollout-1");
-    let a = worker.gets(0, "a").await;
-    let with_payload = |index: u32| json!({ "reward": index, "payload": format!("file:///a{index}") });
-    for index in 0..2 {
-        worker.member(&a, index, with_payload(index)).await.ok();
-    }
-    crate::cast::train(&run, 0).await;
-    let b = worker.gets(1, "b").await;
-    worker.finishes(&b, 0..2).await;
-    crate::cast::train(&run, 1).await;
-
-    crate::support::eventually("the batch is forgotten", async || {
-        run.get(&format!("trajectories/{a}")).await.status == 404
-    })
-    .await;
-
-    let events = run.get("events").await.ok();
-    let prune = each(&events["events"])
-        .find(|event| event["type"] == "prune")
-        .expect("a prune")
-        .clone();
-    assert_eq!(prune["effects"][0]["payloads"], json!(["file:///a0", "file:///a1"]));
-    let mut members = redis::cmd("HKEYS");
-    members.arg(format!("berth:{{{}}}:members", run.name()));
-    let mut connection = ledger.database.connection().await;
-    let mut left: Vec<String> = members.query_async(&mut connection).await.expect("a read");
-    left.sort();
-    assert_eq!(left, [format!("{b}:0"), format!("{b}:1")]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -367,6 +292,7 @@ async fn members_of_a_group_whose_holder_was_only_slow_are_recorded_and_the_last
     let effects: Vec<_> = each(&last["effects"]).map(|effect| effect["effect"].clone()).collect();
     assert_eq!(effects, ["member", "reserved", "occupied"]);
     assert_eq!(run.get("").await.ok()["totals"]["late"], 1);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -386,4 +312,5 @@ async fn a_member_of_a_group_that_was_given_up_for_good_is_refused() {
     assert_eq!(refused["reason"], "failed");
     let occupy = worker.occupy(&a, json!({ "members": members(&[0.0, 1.0]) })).await;
     assert_eq!(occupy.problem(409, "trajectory_discarded")["reason"], "failed");
+    crate::journal::is_sound(&run).await;
 }

@@ -41,6 +41,7 @@ async fn a_group_is_occupied_when_the_last_member_that_it_needs_is_complete() {
                 "buffer": 0, "slot": 0, "buffer_state": "ready", "late": false })
     );
     assert_eq!(run.tables().await, "A | .");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -79,6 +80,7 @@ async fn members_are_finished_by_any_worker_through_two_servers_each_once() {
             .collect::<Vec<_>>(),
         [0, 1, 2, 3, 4, 5, 6, 7]
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -110,6 +112,7 @@ async fn a_member_sent_twice_counts_once_and_what_it_left_first_stays() {
         only(member, &["state", "reward", "payload"]),
         json!({ "state": "complete", "reward": 1.0, "payload": "first" })
     );
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -131,6 +134,7 @@ async fn a_member_reported_after_the_group_was_filled_changes_nothing_and_is_tol
     assert_eq!(each(&batch["batch"]["trajectories"][0]["members"]).count(), 1);
     let taken = worker.member(&a, 2, json!({ "failed": true })).await.ok();
     assert_eq!((&taken["state"], &taken["counted"]), (&json!("taken"), &json!(false)));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -169,6 +173,7 @@ async fn a_group_of_8_with_12_candidates_of_which_2_fail_and_2_are_surplus() {
     let members = run.take().await.ok()["batch"]["trajectories"][0]["members"].clone();
     let indexes: Vec<_> = each(&members).map(|member| &member["index"]).collect();
     assert_eq!(indexes, [0, 1, 2, 4, 5, 6, 8, 11]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -192,6 +197,7 @@ async fn a_group_is_filled_by_its_other_candidates_when_one_member_never_finishe
         json!([{ "id": a, "reason": "group_filled", "members": [1] }])
     );
     assert_eq!(run.take().await.ok()["batch"]["trajectories"][0]["id"], json!(a));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -224,6 +230,7 @@ async fn a_group_all_of_whose_members_fail_is_discarded_and_its_place_reopens() 
     assert_eq!(status["totals"]["discarded"], json!({ "group_failed": 1 }));
     assert_eq!(status["generating"], 0);
     worker.gets(0, "b").await;
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -252,6 +259,7 @@ async fn a_member_by_older_weights_than_its_group_is_refused_and_another_candida
 
     let filled = worker.member(&a, 2, json!({ "version": 1 })).await.ok();
     assert_eq!((&filled["state"], &filled["complete"]), (&json!("occupied"), &json!(2)));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -282,6 +290,7 @@ async fn the_version_of_a_member_is_what_its_session_said_last() {
     // One that failed needs no version.
     let failed = silent.member(&b, 3, json!({ "failed": true })).await.ok();
     assert_eq!(failed["reason"], "group_failed");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -316,4 +325,5 @@ async fn what_is_no_member_is_an_invalid_request() {
     let with_members = worker.occupy(&b, json!({ "members": [{ "index": 0 }] })).await;
     assert_eq!(with_members.problem(400, "invalid_request")["field"], "member");
     worker.occupy(&b, json!({})).await.ok();
+    crate::journal::is_sound(&run).await;
 }

@@ -68,6 +68,17 @@ fn drawn(events: &[Event], status: &Value) -> String {
     for event in events {
         for logged in &event.effects {
             let id = logged.effect.id();
+            let is_in_its_place = matches!(
+                logged.effect,
+                Effect::Member { .. }
+                    | Effect::Continued { .. }
+                    | Effect::Orphaned { .. }
+                    | Effect::Adopted { .. }
+                    | Effect::Prompt { .. }
+            );
+            if is_in_its_place {
+                continue;
+            }
             let drawn = entries.remove(&id).map(|(_, drawn)| drawn);
             let Some(to) = logged.effect.to() else { continue };
             let drawn = match logged.effect {

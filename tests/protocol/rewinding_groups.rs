@@ -42,6 +42,7 @@ async fn an_entry_of_which_any_part_was_generated_by_an_abandoned_version_is_dis
     assert_eq!(trajectory(&run, &c).await["state"], "reserved");
     let refused = worker.occupy(&a, json!({})).await.problem(409, "trajectory_discarded");
     assert_eq!(refused["reason"], "rewound");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -67,6 +68,7 @@ async fn an_occupy_that_names_abandoned_weights_discards_its_entry_and_says_so()
     let events = run.get(&format!("events?trajectory={a}")).await.ok();
     let last = each(&events["events"]).last().expect("an event").clone();
     assert_eq!((&last["type"], &last["reason"]), (&json!("discard"), &json!("rewound")));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -94,6 +96,7 @@ async fn a_group_with_a_member_of_an_abandoned_version_is_discarded_and_one_with
     unnamed.problem(409, "version_not_published");
     let named = worker.member(&b, 1, json!({ "version": 0, "lineage": 1 })).await.ok();
     assert_eq!(named["state"], "occupied");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -110,6 +113,7 @@ async fn an_occupy_with_a_member_of_abandoned_weights_discards_the_group() {
     assert_eq!(refused["reason"], "rewound");
     let group = trajectory(&run, &a).await;
     assert_eq!((&group["reason"], &group["members"]), (&json!("rewound"), &json!([])));
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -130,4 +134,5 @@ async fn a_group_without_an_owner_is_placed_anew_and_adopted_from_there() {
     assert_eq!(granted["granted"][0]["id"], json!(a));
     assert_eq!(granted["granted"][0]["buffer"], shown["buffer"]);
     assert_eq!(other.member(&a, 1, json!({})).await.ok()["state"], "occupied");
+    crate::journal::is_sound(&run).await;
 }

@@ -66,6 +66,7 @@ async fn each_segment_says_its_version_and_the_token_that_it_starts_at() {
         })
         .collect();
     assert_eq!(told, [json!([1, "continued", 1]), json!([2, "continued", 2])]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -87,6 +88,7 @@ async fn a_segment_that_is_known_changes_nothing_and_one_out_of_order_is_refused
         refused.problem(409, "segment_out_of_order");
     }
     assert_eq!(run.get("").await.seq(), seq);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -100,6 +102,7 @@ async fn no_segment_is_of_a_version_above_the_latest() {
     worker.occupy(&a, carried).await.problem(409, "version_not_published");
 
     assert_eq!(trajectory(&run, &a).await["state"], "reserved");
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -145,6 +148,7 @@ async fn an_occupy_carries_the_segments_whole_or_those_that_are_not_known_yet() 
         .await
         .ok();
     assert_eq!(late["segments"], all);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -194,6 +198,7 @@ async fn a_member_has_segments_of_its_own() {
         .map(|effect| json!([effect["index"], effect["version"], effect["newest"]]))
         .collect();
     assert_eq!(of_member, [json!([1, 1, 2]), json!([0, 0, 2])]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]
@@ -239,6 +244,7 @@ async fn a_late_occupy_brings_its_segments() {
     let last = each(&events["events"]).last().expect("an event").clone();
     let effects: Vec<_> = each(&last["effects"]).map(|effect| effect["effect"].clone()).collect();
     assert_eq!(effects[..2], ["continued", "reserved"]);
+    crate::journal::is_sound(&run).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod draining;
 mod events;
+mod explaining;
 mod finishing;
 mod health;
 mod looking;
@@ -64,6 +65,8 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(training::list_batches))
         .routes(routes!(training::get_batch))
         .routes(routes!(looking::buffers))
+        .routes(routes!(explaining::explain))
+        .routes(routes!(explaining::distribution))
         .routes(routes!(events::events))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

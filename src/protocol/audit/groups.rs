@@ -3,7 +3,7 @@
 use super::Fault;
 use super::run::{Run, check_late, version};
 use crate::protocol::tables::{FinishedAs, Generated, Member, MemberEnd, ReserveRefusal, Segmented};
-use crate::protocol::{Effect, Event, TrajectoryId, Version, Weights};
+use crate::protocol::{Effect, Event, Lineage, TrajectoryId, Version, Weights};
 
 impl Run {
     /// Only a Reserve that adopts says so, by its effects; then it adopts all that it can before it admits anything.
@@ -100,7 +100,7 @@ impl Run {
             } else {
                 let first = version.ok_or(Fault::Missing("version"))?;
                 let newest = newest.unwrap_or(first);
-                let lineage = self.weights(event, newest).lineage;
+                let lineage = self.lineage_of_member(event, group, first, newest);
                 MemberEnd::Complete {
                     generated: Generated { first, newest, lineage },
                     reward,
@@ -109,6 +109,19 @@ impl Run {
             members.push(Member { index, end });
         }
         Ok(members)
+    }
+
+    /// The lineage of the weights that generated a member. The one that the event names may be older than that of the
+    /// segments which were recorded of the member before.
+    fn lineage_of_member(&self, event: &Event, group: TrajectoryId, first: Version, newest: Version) -> Lineage {
+        let named = self.weights(event, newest);
+        let is_first_good = !self.model.is_abandoned(self.weights(event, first));
+        let entry = self.model.entry(group);
+        let may_be_recorded = first < newest && entry.is_some_and(|entry| newest <= entry.newest);
+        if self.model.is_abandoned(named) && is_first_good && may_be_recorded {
+            return self.model.lineage();
+        }
+        named.lineage
     }
 
     /// Weights that the event speaks of. It names their lineage where that is not the run's.

@@ -104,7 +104,7 @@ async fn paths_and_ids_that_nobody_knows() {
         "/v1/runs/",
         "/v2/runs",
         "/v1/runs/a/b",
-        "/v1/runs/a/explain",
+        "/v1/runs/a/explanation",
         "/metrics",
         "/%FF",
     ] {

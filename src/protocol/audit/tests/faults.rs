@@ -5,12 +5,7 @@ use crate::protocol::notation::{config, id, ids};
 use crate::protocol::{Effect, EventType, LoggedEffect, Place, Reason, Version};
 
 fn logged(effect: Effect) -> LoggedEffect {
-    LoggedEffect {
-        effect,
-        prompt: None,
-        payload: None,
-        payloads: Vec::new(),
-    }
+    LoggedEffect::from(effect)
 }
 
 #[test]

@@ -7,12 +7,7 @@ use crate::protocol::tables::Resume;
 use crate::protocol::{Effect, EventType, LoggedEffect, Place, ResumeMode, RunConfig, Version};
 
 fn logged(effect: Effect) -> LoggedEffect {
-    LoggedEffect {
-        effect,
-        prompt: None,
-        payload: None,
-        payloads: Vec::new(),
-    }
+    LoggedEffect::from(effect)
 }
 
 fn finished(letter: char, index: u32, version: u64) -> Effect {

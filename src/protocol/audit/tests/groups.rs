@@ -1,9 +1,9 @@
 //! Good logs of groups, segments and adoption.
 
 use super::{Journal, audit, told};
-use crate::protocol::notation::{complete, config, failed, id, ids, of_groups, weights};
+use crate::protocol::notation::{complete, config, failed, id, ids, of_groups, weights, weights_of};
 use crate::protocol::tables::{FinishedAs, Member, Resume};
-use crate::protocol::{Effect, EventType, Reason, ResumeMode, RunConfig, Version};
+use crate::protocol::{Effect, EventType, Lineage, Reason, ResumeMode, RunConfig, Version};
 
 impl Journal {
     /// Members of one group, each in an event of its own.
@@ -152,4 +152,45 @@ fn a_good_run_with_partial_rollout_is_reported_without_a_finding() {
         ),
         "{last}"
     );
+}
+
+/// The trainer went back to version 0, and version 1 is another one since. A member of the old version 0 was seen to go on
+/// under the new version 1, and its worker names the old lineage at its end.
+#[test]
+fn a_member_may_name_an_older_lineage_than_that_of_its_segments() {
+    let mut journal = Journal::new(of_groups(2, 2, config(1, 1, 2)));
+    journal.reserve(0, "abc");
+    journal.members('a', &[complete(0, 0), complete(1, 0)]);
+    journal.take();
+    journal.publish(1);
+    journal.resume(Resume {
+        resume_from: Some(Version(0)),
+        mode: ResumeMode::Rewind,
+        ..Resume::default()
+    });
+    journal.take();
+    journal.publish(1);
+    journal
+        .tables
+        .go_on_under(id('b'), weights_of(1, 1))
+        .expect("a segment");
+    let continued = Effect::Continued {
+        id: id('b'),
+        version: Version(1),
+    };
+    let event = journal.event(EventType::Segment, &[continued]);
+    event.ids = ids("b");
+    event.version = Some(Version(1));
+    let finished = Effect::Member {
+        id: id('b'),
+        index: 0,
+        failed: false,
+        version: Some(Version(0)),
+        newest: Some(Version(1)),
+        reward: None,
+    };
+    let event = journal.event(EventType::Member, &[finished]);
+    event.ids = ids("b");
+    event.lineage = Some(Lineage(0));
+    assert_eq!(told(&audit(&journal.events)), Vec::<String>::new());
 }

@@ -192,12 +192,7 @@ impl Journal {
 
     /// Logs a step with these effects, right or wrong; the journal's own tables do not follow it.
     pub(super) fn event(&mut self, event_type: EventType, effects: &[Effect]) -> &mut Event {
-        let logged = |effect: &Effect| LoggedEffect {
-            effect: effect.clone(),
-            prompt: None,
-            payload: None,
-            payloads: Vec::new(),
-        };
+        let logged = |effect: &Effect| LoggedEffect::from(effect.clone());
         let event = Event {
             effects: effects.iter().map(logged).collect(),
             ..Event::new(self.seq() + 1, event_type)
