@@ -137,6 +137,20 @@ impl Cast {
         self.trainer.as_ref().is_some_and(|trainer| trainer.pid() == pid)
     }
 
+    /// Stops a worker with SIGSTOP, if it runs.
+    pub(super) async fn pause_worker(&self, name: &str) {
+        if let Some(process) = self.workers.get(name) {
+            process.pause().await;
+        }
+    }
+
+    /// Lets a worker that was stopped go on.
+    pub(super) async fn resume_worker(&self, name: &str) {
+        if let Some(process) = self.workers.get(name) {
+            process.resume().await;
+        }
+    }
+
     /// Kills a worker with SIGKILL; returns its process id, or `None` if it does not run.
     pub(super) async fn kill_worker(&mut self, name: &str) -> Option<u32> {
         let process = self.workers.remove(name)?;

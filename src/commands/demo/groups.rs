@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::protocol::{Effect, Event, TrajectoryId};
 
 /// The groups that are generated at some moment of the log, and what was adopted up to it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Groups {
     generating: HashMap<TrajectoryId, Group>,
     /// How many were adopted.

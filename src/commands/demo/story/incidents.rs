@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fates::StragglerIncident;
 use super::{DemoError, Story};
 use crate::commands::demo::draw::TrainerView;
+use crate::commands::demo::groups::Held;
 use crate::commands::demo::ink::Ink;
 use crate::commands::demo::text::counted;
 
@@ -61,7 +62,14 @@ impl Story<'_> {
             ((responses / group_size).div_ceil(2), (responses / 4).max(1))
         };
         let members = if group_size > 1 { members } else { 0 };
-        if held.entries < enough || held.members < members {
+        let is_worth_it = |held: Held| held.entries >= enough && held.members >= members;
+        if !is_worth_it(held) {
+            return Ok(());
+        }
+        // That was a moment ago. Now it finishes nothing more until it is clear whether it is the right one.
+        self.cast.pause_worker(&name).await;
+        if !is_worth_it(self.held_now(&name).await?) {
+            self.cast.resume_worker(&name).await;
             return Ok(());
         }
         let Some(pid) = self.cast.kill_worker(&name).await else {
@@ -77,6 +85,15 @@ impl Story<'_> {
         self.screen.say(&name, Ink::Red, &what);
         self.worker_incident = WorkerIncident::Killed { name: name.clone() };
         self.restart_worker_if_free(&name).await
+    }
+
+    /// What a worker holds, with the events that were not told of yet.
+    async fn held_now(&self, worker: &str) -> Result<Held, DemoError> {
+        let mut groups = self.groups.clone();
+        for event in self.run.events(self.seen, Duration::ZERO).await?.events {
+            groups.apply(&event);
+        }
+        Ok(groups.held_by(worker))
     }
 
     /// Starts a new process under the killed worker's name, once nothing is left of what the old one held.

@@ -67,6 +67,8 @@ pub(super) struct Story<'a> {
     record: TrainerRecord,
     /// The groups, as the event log tells of them.
     groups: Groups,
+    /// The last event that was told of.
+    seen: u64,
     straggler: StragglerIncident,
     worker_incident: WorkerIncident,
     trainer_incident: TrainerIncident,
@@ -166,6 +168,7 @@ impl<'a> Story<'a> {
             view,
             record: TrainerRecord::new(plan.max_staleness),
             groups: Groups::default(),
+            seen: 0,
             straggler: StragglerIncident::Ahead,
             worker_incident: WorkerIncident::Ahead,
             trainer_incident: TrainerIncident::Ahead,

@@ -127,6 +127,7 @@ impl Story<'_> {
     /// Tells what the event log says, as far as no process says it itself, and does what is due at it.
     pub(super) async fn on_event(&mut self, event: &Event) -> Result<(), DemoError> {
         let worker = event.worker.as_deref().unwrap_or("a worker");
+        self.seen = event.seq;
         self.finished_without_trainer += occupied(event);
         self.on_fates(event).await?;
         match event.event_type {
