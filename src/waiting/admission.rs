@@ -62,7 +62,7 @@ struct Blocked {
 impl Blocked {
     fn learn(&mut self, by: Option<BlockedBy>, version: Option<Version>) {
         match by {
-            Some(BlockedBy::Concurrency) => self.all = true,
+            Some(BlockedBy::Concurrency | BlockedBy::Prompts) => self.all = true,
             Some(BlockedBy::Staleness) => self.up_to = self.up_to.max(version),
             None => {}
         }

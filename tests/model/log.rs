@@ -1,8 +1,8 @@
 //! The log that a run of the model would write, and what can happen to a log.
 
 use berth::protocol::{
-    BufferId, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, Reason, ResumeMode, RunConfig, Slot,
-    TrajectoryId, Version,
+    Attempt, BufferId, Effect, Epoch, Event, EventType, FedPrompt, FeedPosition, Lineage, LoggedEffect, Place,
+    PromptState, Reason, ResumeMode, RunConfig, Slot, TrajectoryId, Version,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -228,23 +228,37 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::Deliver,
         EventType::TrainerOpened,
         EventType::Checkpoint,
+        EventType::Feed,
     ]);
     let reason = prop::option::of(Just(Reason::LeaseExpired));
     let version = prop::option::of(number().prop_map(Version));
     let effects = prop::collection::vec(effect(), 0..5);
     let ids = prop::collection::vec(id(), 0..5);
     let step = (event_type, reason, version, any::<bool>(), ids, effects);
-    (step, session()).prop_map(|((event_type, reason, version, mark, ids, effects), session)| Event {
-        reason,
-        version,
-        late: mark,
-        replayed: mark,
-        ids,
-        seq: 0,
-        event_type,
-        effects: event(0, event_type, &effects).effects,
-        ..session
-    })
+    let prompt = FedPrompt {
+        id: "q".to_owned(),
+        expected_tokens: None,
+    };
+    let fed = (
+        prop::option::weighted(0.8, number()),
+        prop::collection::vec(Just(prompt), 0..3),
+    );
+    (step, fed, session()).prop_map(
+        |((event_type, reason, version, mark, ids, effects), (fed, prompts), session)| Event {
+            fed,
+            prompts,
+            reason,
+            version,
+            late: mark,
+            replayed: mark,
+            requeue: mark,
+            ids,
+            seq: 0,
+            event_type,
+            effects: event(0, event_type, &effects).effects,
+            ..session
+        },
+    )
 }
 
 /// What a made-up trainer session says.
@@ -268,19 +282,35 @@ fn session() -> impl Strategy<Value = Event> {
 }
 
 fn effect() -> impl Strategy<Value = Effect> {
-    (0..7, id(), number().prop_map(Version), place(), place()).prop_map(|(kind, id, version, from, to)| match kind {
-        0 => Effect::Reserved { id, version, to },
-        1 => Effect::Moved { id, from, to },
-        2 => Effect::Occupied { id, from, to },
-        3 => Effect::Promoted { id, from, to },
-        4 => Effect::Discarded {
-            id,
-            reason: Reason::Surplus,
-            from,
+    let states = vec![
+        PromptState::Queued,
+        PromptState::InFlight,
+        PromptState::Trained,
+        PromptState::Failed,
+    ];
+    let prompt = (number(), prop::sample::select(states), 0..5_u32);
+    let of_place = (0..8, id(), number().prop_map(Version), place(), place());
+    (of_place, prompt).prop_map(
+        |((kind, id, version, from, to), (position, state, attempt))| match kind {
+            0 => Effect::Reserved { id, version, to },
+            1 => Effect::Moved { id, from, to },
+            2 => Effect::Occupied { id, from, to },
+            3 => Effect::Promoted { id, from, to },
+            4 => Effect::Discarded {
+                id,
+                reason: Reason::Surplus,
+                from,
+            },
+            5 => Effect::Replaced { id, from, to },
+            6 => Effect::Prompt {
+                id,
+                position: FeedPosition(position),
+                state,
+                attempt: Attempt(attempt),
+            },
+            _ => Effect::Pruned { id },
         },
-        5 => Effect::Replaced { id, from, to },
-        _ => Effect::Pruned { id },
-    })
+    )
 }
 
 fn id() -> impl Strategy<Value = TrajectoryId> {

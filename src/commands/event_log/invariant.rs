@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::protocol::Effect;
 use crate::protocol::audit::Fault;
 use crate::protocol::invariants::Violation;
-use crate::protocol::tables::{Misfit, ReserveRefusal};
+use crate::protocol::tables::{Misfit, OccupyRefusal, ReserveRefusal};
 
 /// What is checked, in the words of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,8 @@ pub(in crate::commands) enum Invariant {
     BatchesComplete,
     /// A batch that is delivered again is the one that was taken.
     ReplaysIdentical,
+    /// Every prompt that was fed is in exactly one state, as often tried as it may be.
+    Prompts,
     /// Each step did exactly what the protocol has for it.
     Steps,
     /// No event is missing, doubled or out of order.
@@ -37,7 +40,7 @@ pub(in crate::commands) enum Invariant {
 
 impl Invariant {
     /// All of them, in the order in which they are told.
-    pub(in crate::commands) const ALL: [Self; 11] = [
+    pub(in crate::commands) const ALL: [Self; 12] = [
         Self::Bound,
         Self::APlaceForEveryone,
         Self::Capacity,
@@ -47,6 +50,7 @@ impl Invariant {
         Self::Versions,
         Self::BatchesComplete,
         Self::ReplaysIdentical,
+        Self::Prompts,
         Self::Steps,
         Self::Sequence,
     ];
@@ -75,6 +79,21 @@ impl Invariant {
                 Self::Sequence
             }
             Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
+            Fault::Feed(_)
+            | Fault::Fed { .. }
+            | Fault::Effect {
+                logged: Some(Effect::Prompt { .. }),
+                ..
+            }
+            | Fault::Effect {
+                expected: Some(Effect::Prompt { .. }),
+                ..
+            }
+            | Fault::Occupy {
+                refusal: OccupyRefusal::Superseded,
+                ..
+            }
+            | Fault::CannotGoOn(Misfit::NoPromptQueue | Misfit::NoSuchPrompt { .. }) => Self::Prompts,
             Fault::Config
             | Fault::Missing(_)
             | Fault::Reconfigured(_)
@@ -101,6 +120,10 @@ impl Invariant {
             Violation::NotEarliest { .. } | Violation::LeavesNoPlace { .. } => Self::Earliest,
             Violation::Window { .. } | Violation::Abandoned { .. } | Violation::TrainerAhead { .. } => Self::Versions,
             Violation::NotKept { .. } => Self::ReplaysIdentical,
+            Violation::WithoutPrompt { .. }
+            | Violation::PromptLost { .. }
+            | Violation::Attempts { .. }
+            | Violation::PromptCounts { .. } => Self::Prompts,
             Violation::SurplusKept { .. } => Self::Steps,
         }
     }
@@ -116,6 +139,7 @@ impl Invariant {
             Self::Versions => "versions",
             Self::BatchesComplete => "batches complete",
             Self::ReplaysIdentical => "replays identical",
+            Self::Prompts => "prompts",
             Self::Steps => "steps",
             Self::Sequence => "sequence",
         }

@@ -3,7 +3,7 @@
 use super::batches::Batches;
 use super::{Fault, Report};
 use crate::protocol::invariants::{self, Violation};
-use crate::protocol::tables::SlotTables;
+use crate::protocol::tables::{SlotTables, Wish};
 use crate::protocol::{Effect, Event, EventType, Version, Weights};
 
 #[derive(Debug)]
@@ -71,12 +71,10 @@ impl Run {
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
-            EventType::Claim
-            | EventType::Member
-            | EventType::Segment
-            | EventType::Stream
-            | EventType::Feed
-            | EventType::Drain => Ok(Vec::new()),
+            EventType::Feed => self.expected_of_feed(event),
+            EventType::Claim | EventType::Member | EventType::Segment | EventType::Stream | EventType::Drain => {
+                Ok(Vec::new())
+            }
             EventType::Take => self.expected_of_take(version(event)?),
             EventType::Deliver => self.expected_of_deliver(event),
             EventType::Publish => self.expected_of_publish(version(event)?),
@@ -112,14 +110,25 @@ impl Run {
             return Ok(Vec::new());
         }
         let reason = event.reason.as_ref().ok_or(Fault::Missing("reason"))?;
+        let wish = if event.requeue { Wish::Requeue } else { Wish::ByReason };
         let mut effects = Vec::new();
         for &id in &event.ids {
-            match self.model.discard(id, reason.clone()) {
+            match self.model.discard_with(id, reason.clone(), wish) {
                 Ok(discarded) => effects.extend(discarded.effects),
                 Err(refusal) => return Err(Fault::Discard { id, refusal }),
             }
         }
         Ok(effects)
+    }
+
+    /// A page that adds nothing is no step.
+    fn expected_of_feed(&mut self, event: &Event) -> Result<Vec<Effect>, Fault> {
+        let fed = event.fed.ok_or(Fault::Missing("fed"))?;
+        let expected = self.model.feed(None, &event.prompts)?;
+        if fed != expected || event.prompts.is_empty() {
+            return Err(Fault::Fed { logged: fed, expected });
+        }
+        Ok(Vec::new())
     }
 
     /// Which of a batch's entries one step forgets is the ledger's choice, so the expected effects are the logged ones.

@@ -3,6 +3,7 @@
 mod broken_logs;
 mod faults;
 mod journal;
+mod prompts;
 mod trainer;
 
 use super::{Auditor, BatchReport, Finding, Report};

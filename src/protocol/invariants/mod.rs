@@ -5,6 +5,7 @@
 //! whole and each entry in at most one (*Once*) is a matter of a run's history: the [`audit`](super::audit) follows it.
 
 mod earliest;
+mod prompts;
 #[cfg(test)]
 mod tests;
 mod violation;
@@ -27,6 +28,7 @@ pub fn check(tables: &SlotTables) -> Vec<Violation> {
     );
     records(tables, &mut violations);
     trainer(tables, &mut violations);
+    prompts::check(tables, &mut violations);
     violations
 }
 

@@ -9,10 +9,12 @@
 
 mod buffer;
 mod discard;
+mod fates;
 mod kept;
 mod lineage;
 mod moves;
 mod occupy;
+mod prompts;
 mod publish;
 mod replace;
 mod replay;
@@ -36,8 +38,10 @@ use session::Session;
 
 pub use buffer::{BufferState, BufferView, SlotState};
 pub use discard::{DiscardRefusal, Discarded};
+pub use fates::Wish;
 pub use kept::{CheckpointRefusal, Checkpointed, PruneRefusal};
 pub use occupy::{Occupied, OccupyRefusal};
+pub use prompts::{FeedRefusal, HandedOut, Prompt, PromptQueue};
 pub use publish::{Publish, PublishRefusal};
 pub use replay::Misfit;
 pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
@@ -68,6 +72,8 @@ pub struct SlotTables {
     /// Batches below this one have been let go of, and may be forgotten.
     oldest_kept: Version,
     entries: BTreeMap<TrajectoryId, Entry>,
+    /// The prompts, if the ledger hands them out.
+    prompts: Option<PromptQueue>,
 }
 
 /// What is known of one entry.
@@ -148,6 +154,7 @@ impl SlotTables {
             rewinds: RewindPoints::default(),
             batches: BTreeMap::new(),
             entries: BTreeMap::new(),
+            prompts: PromptQueue::of(&config),
             config,
         }
     }

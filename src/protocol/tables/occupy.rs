@@ -25,6 +25,9 @@ pub enum OccupyRefusal {
     /// Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
+    /// Its prompt was handed out again, has failed or was dropped, since the entry was discarded (*Late occupy*).
+    #[error("the prompt of the entry was handed out again, has failed or was dropped")]
+    Superseded,
     /// All buffers that it may be trained in are ready. The surplus rule discards such a reservation at once, so this
     /// is met only in tables that were replayed from a broken log.
     #[error("every buffer up to the entry's deadline is ready")]
@@ -67,7 +70,13 @@ impl SlotTables {
 
     /// *Late occupy*: reserved and occupied in one step, if Reserve has a slot for the version.
     fn occupy_late(&mut self, id: TrajectoryId, weights: Weights, reason: Reason) -> Result<Occupied, OccupyRefusal> {
-        if !reason.allows_late_occupy() || self.is_abandoned(weights) {
+        if !reason.allows_late_occupy() {
+            return Err(OccupyRefusal::Discarded(reason));
+        }
+        if self.is_superseded(id) {
+            return Err(OccupyRefusal::Superseded);
+        }
+        if self.is_abandoned(weights) {
             return Err(OccupyRefusal::Discarded(reason));
         }
         let version = weights.version;
@@ -76,6 +85,7 @@ impl SlotTables {
         };
         let mut effects = Vec::new();
         self.admit(id, version, from, &mut effects);
+        self.reclaim_prompt(id, &mut effects);
         let place = self.finish(id, version, from, &mut effects)?;
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.late = true;

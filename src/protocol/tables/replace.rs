@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     BatchEntry, Buffer, BufferId, DiscardedFrom, Effect, EntryState, Place, Reason, SlotState, SlotTables,
-    TrajectoryId, Version, empty_window,
+    TrajectoryId, Version, Wish, empty_window,
 };
 
 /// An entry between its old place and its new one.
@@ -109,9 +109,10 @@ impl SlotTables {
         self.record(entry.id, entry.version, state);
         effects.push(Effect::Discarded {
             id: entry.id,
-            reason,
+            reason: reason.clone(),
             from: entry.from,
         });
+        self.settle_prompt(entry.id, &reason, entry.was, Wish::ByReason, effects);
     }
 
     /// Lays the entries out in empty tables: all as reservations first, each in the latest legal place; then the
@@ -143,6 +144,7 @@ impl SlotTables {
                 let from = origins.get(&id).copied().unwrap_or(from);
                 Some(Effect::Discarded { id, reason, from })
             }
+            Effect::Prompt { .. } => Some(effect),
             _ => None,
         });
         effects.extend(discarded);

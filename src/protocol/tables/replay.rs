@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{DiscardedFrom, Effect, Entry, EntryState, Place, SlotState, SlotTables, TrajectoryId, Version};
+use crate::protocol::FeedPosition;
 
 /// A step that tables cannot follow. They are unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +31,15 @@ pub enum Misfit {
         other: TrajectoryId,
         /// The slot.
         place: Place,
+    },
+    /// Prompts are fed to a run that hands out none, or are said to be handed out by it.
+    #[error("the run has no prompt queue")]
+    NoPromptQueue,
+    /// No prompt was fed there, or it is forgotten.
+    #[error("there is no prompt that was fed as {position}")]
+    NoSuchPrompt {
+        /// Where it is said to have been fed.
+        position: FeedPosition,
     },
     /// A batch is taken while another one is in training.
     #[error("the trainer is busy with the batch before")]
@@ -103,11 +113,13 @@ impl SlotTables {
                 };
             }
             Effect::Pruned { .. } => self.forget(id),
-            Effect::Member { .. }
-            | Effect::Continued { .. }
-            | Effect::Orphaned { .. }
-            | Effect::Adopted { .. }
-            | Effect::Prompt { .. } => {}
+            Effect::Member { .. } | Effect::Continued { .. } | Effect::Orphaned { .. } | Effect::Adopted { .. } => {}
+            Effect::Prompt {
+                position,
+                state,
+                attempt,
+                ..
+            } => self.follow_prompt(id, *position, *state, *attempt)?,
         }
         Ok(())
     }

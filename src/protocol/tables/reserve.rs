@@ -14,7 +14,7 @@ pub struct Reserved {
     pub granted: usize,
     /// What blocked the next one, if not all were.
     pub blocked_by: Option<BlockedBy>,
-    /// One [`Effect::Reserved`] for each admitted entry.
+    /// One [`Effect::Reserved`] for each admitted entry, and, of a run with a prompt queue, the prompt that it took.
     pub effects: Vec<Effect>,
 }
 
@@ -26,6 +26,8 @@ pub enum BlockedBy {
     Concurrency,
     /// No buffer that an entry of this version may be trained in is both not ready and in possession of an empty slot.
     Staleness,
+    /// No prompt is queued.
+    Prompts,
 }
 
 /// Why a Reserve is refused. Nothing is changed then.
@@ -76,12 +78,15 @@ impl SlotTables {
         let version = weights.version;
         self.refuse_reused(ids)?;
         let mut effects = Vec::new();
-        for &id in ids {
+        for (granted, &id) in ids.iter().enumerate() {
             match self.admission(version) {
-                Ok(to) => self.admit(id, version, to, &mut effects),
+                Ok(to) => {
+                    self.admit(id, version, to, &mut effects);
+                    self.hand_out(id, &mut effects);
+                }
                 Err(blocked_by) => {
                     return Ok(Reserved {
-                        granted: effects.len(),
+                        granted,
                         blocked_by: Some(blocked_by),
                         effects,
                     });
@@ -150,6 +155,10 @@ impl SlotTables {
         if self.config.max_concurrency.is_some_and(|limit| reserved >= limit) {
             return Err(BlockedBy::Concurrency);
         }
-        self.reservable(version).ok_or(BlockedBy::Staleness)
+        let place = self.reservable(version).ok_or(BlockedBy::Staleness)?;
+        if !self.has_prompt() {
+            return Err(BlockedBy::Prompts);
+        }
+        Ok(place)
     }
 }

@@ -6,6 +6,7 @@ mod forced;
 mod kept;
 mod occupy;
 mod oversampling;
+mod prompts;
 mod replacing;
 mod replaying;
 mod reserve;
