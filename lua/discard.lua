@@ -1,9 +1,9 @@
 #!lua
 -- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap.
 --
--- args     worker?, session?, id, reason, note?
+-- args     worker?, session?, id, reason, note?, requeue?
 -- body     discarded   discarded_from (reserved | occupied), promoted: [{ id, from, to }] by buffers
---          unknown_trajectory | trajectory_taken
+--          unknown_trajectory | trajectory_taken | no_prompt_queue (to requeue in)
 -- event    discard, if the entry was in the tables
 --
 -- Safe to send twice: an entry that is discarded already stays so, whatever the reason was.
@@ -12,6 +12,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include prompts
 --@include discarding
 
 local stopped = sessions.begin()
@@ -19,6 +20,9 @@ if stopped then
   return stopped
 end
 
+if args.requeue and not run.config.prompt_queue then
+  return sessions.refuse('no_prompt_queue')
+end
 local id = args.id
 local entry = entries.load(id)
 if not entry then
@@ -33,6 +37,7 @@ end
 
 local discarded_from = entry.state
 entry.note = args.note
+prompts.requeue = args.requeue
 entries.discard(id, entry, args.reason, sessions.caller_key)
 tables.wake()
 
@@ -48,6 +53,7 @@ run.record({
   session = sessions.caller_key and sessions.caller_token or entry.session,
   reason = args.reason,
   note = args.note,
+  requeue = args.requeue or nil,
   ids = { id },
   effects = tables.take_effects(),
 })

@@ -14,6 +14,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include prompts
 --@include discarding
 --@include weights
 

@@ -4,7 +4,7 @@
 -- args     calls: [{ mark, seen?, worker?, session?, lineage?,
 --          items: [{ id, finish { reward?, tokens?, payload?, meta? } }] }]; of several, at most 8 items
 -- body     replies, to each call: results, one for each item: { id, state, buffer, slot, buffer_state, late } or
---          { id, code, reason? } with the codes unknown_trajectory and trajectory_discarded
+--          { id, code, reason? } with the codes unknown_trajectory, superseded and trajectory_discarded
 -- event    occupy, for each entry that this call finished; `late` if it had been discarded (Late occupy)
 --
 -- Safe to send twice: an entry that is occupied already only shows where it is.
@@ -13,11 +13,12 @@
 --@include tables
 --@include entries
 --@include moves
+--@include prompts
 --@include discarding
 --@include finishing
 --@include weights
 
-local LATE_REASONS = { lease_expired = true, abandoned = true }
+local LATE_REASONS = { lease_expired = true, abandoned = true, stuck_timeout = true, timed_out = true }
 
 -- Occupy of an entry that is reserved.
 local function finish(id, entry)
@@ -68,11 +69,15 @@ local function occupy(call, item)
     return current_place(id, entry)
   end
   if entry.state == 'discarded' then
+    if LATE_REASONS[entry.reason] and prompts.is_superseded(id, entry) then
+      return { id = id, code = 'superseded' }
+    end
     local position = late_position(entry)
     if not position then
       return { id = id, code = 'trajectory_discarded', reason = entry.reason }
     end
     entries.admit(id, entry, position)
+    prompts.reclaim(id, entry)
     entry.late, entry.reason, entry.discarded_from = true, nil, nil
     run.state.totals.late = run.state.totals.late + 1
     redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
@@ -92,8 +97,8 @@ local function occupy(call, item)
 end
 
 return sessions.run_calls(function()
-  local hashes = { 'entries', 'occupied', 'sessions', 'batches' }
-  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget' })
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'prompts' }
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'queue', 'fates' })
 end, function(call)
   if weights.is_above(call) then
     return nil, { outcome = 'ledger_behind' }

@@ -11,6 +11,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include prompts
 --@include discarding
 
 local stopped = run.open()

@@ -7,7 +7,7 @@
 --          granted     the step's answer: granted, blocked_by?, and what with_run adds
 --          repeated    answers: those of all steps of the first call; nothing was added and its later steps are refused
 --          closed      a repetition has been answered: this step was not done
---          version_unknown | version_not_published | version_too_stale | request_id_reused
+--          prompts_given (the run hands them out) | version_unknown | version_not_published | version_too_stale | request_id_reused
 -- event    reserve, for each call that was granted anything
 --
 -- Safe to send twice: by the request id, or else by the ids.
@@ -15,6 +15,7 @@
 --@include sessions
 --@include tables
 --@include entries
+--@include prompts
 --@include weights
 
 local TEN_MINUTES_MS = 600000
@@ -29,6 +30,7 @@ local function grant(id, entry, position)
     buffer = at.buffer,
     slot = at.slot,
     attempt = entry.attempt,
+    position = entry.position,
   }
 end
 
@@ -114,19 +116,30 @@ local function admit(call, version)
     if not position then
       return granted, ids, 'staleness'
     end
+    local prompt_position, prompt
+    if run.config.prompt_queue then
+      prompt_position, prompt = prompts.next()
+      if not prompt then
+        return granted, ids, 'prompts'
+      end
+    end
     local entry = {
       state = 'reserved',
-      prompt = call.prompts and call.prompts[index],
+      prompt = prompt and prompt.id or call.prompts and call.prompts[index],
+      position = prompt_position,
       worker = call.worker,
       session = sessions.caller_token,
       version = version,
       lineage = run.state.lineage > 0 and run.state.lineage or nil,
-      attempt = 1,
+      attempt = prompt and prompt.attempt or 1,
       reserved_at_ms = run.now_ms,
       granted_at = run.state.clock,
     }
     entries.admit(id, entry, position)
     entries.save(id, entry)
+    if prompt then
+      prompts.give(id, entry, prompt, 'in_flight')
+    end
     redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
     generating = generating + 1
     granted[#granted + 1], ids[#ids + 1] = grant(id, entry, position), id
@@ -137,6 +150,9 @@ end
 local function reserve(call)
   if weights.is_above(call) then
     return nil, { outcome = 'ledger_behind' }
+  end
+  if run.config.prompt_queue and call.prompts and #call.prompts > 0 then
+    return { outcome = 'prompts_given' }
   end
   local request, request_key, known = call.request, nil, nil
   if request then
@@ -181,6 +197,20 @@ local function reserve(call)
   return answer
 end
 
+-- The data of the prompts goes with every answer, also with one that is repeated.
+local function reserve_with_data(call)
+  local body, ended = reserve(call)
+  if body and run.config.prompt_queue then
+    for _, answer in ipairs(body.answers or { body }) do
+      prompts.attach_data(answer.granted or {})
+    end
+  end
+  return body, ended
+end
+
 return sessions.run_calls(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget' })
-end, reserve)
+  run.look_at(
+    { 'entries', 'sessions', 'requests', 'prompts' },
+    { 'reserved', 'leases', 'held', 'forget', 'queue' }
+  )
+end, reserve_with_data)

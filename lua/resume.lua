@@ -15,6 +15,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include prompts
 --@include discarding
 --@include finishing
 --@include batches

@@ -13,6 +13,7 @@
 --@include tables
 --@include entries
 --@include moves
+--@include prompts
 --@include discarding
 --@include batches
 
@@ -77,6 +78,7 @@ function forget_by_kind.entry(id)
   if entry.version + tables.ETA >= run.state.next_buffer then
     return run.state.clock + LOOK_AGAIN_MS
   end
+  prompts.forget(id, entry)
   redis.call('HDEL', keys.entries, id)
   redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
 end

@@ -1,10 +1,12 @@
 #!lua flags=no-writes
--- Shows a run: its configuration, its state, how many sessions hold a lease, and the latest version's record. That is read
--- here, because a version that was the latest may be forgotten, or be another one after a rewind, when somebody asks later.
+-- Shows a run: its configuration, its state, how many sessions hold a lease, how many prompts are in each state, and the
+-- latest version's record. That is read here, because a version that was the latest may be forgotten, or be another one after
+-- a rewind, when somebody asks later.
 --
 -- args     (none)
--- body     config, state, sessions, latest? { weights?, published_at_ms }
+-- body     config, state, sessions, latest? { weights?, published_at_ms }, prompts?
 --@include run
+--@include prompts
 
 local stopped = run.load()
 if stopped then
@@ -19,4 +21,5 @@ return run.answer({
   state = run.state,
   sessions = alive,
   latest = latest and cmsgpack.unpack(latest) or nil,
+  prompts = prompts.counts(),
 })

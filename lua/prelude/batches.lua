@@ -67,7 +67,9 @@ end
 -- Forgets entries of a batch, from slot `first` to, and without, `past`.
 function batches.forget(buffer, first, past)
   for index, id in ipairs(batches.ids(buffer, first, past)) do
-    tables.effect({ effect = 'pruned', id = id, payload = entries.load(id).payload })
+    local entry = entries.load(id)
+    tables.effect({ effect = 'pruned', id = id, payload = entry.payload })
+    prompts.forget(id, entry)
     redis.call('HDEL', keys.occupied, tables.occupied_field(buffer, first + index - 1))
     redis.call('HDEL', keys.entries, id)
   end

@@ -29,6 +29,7 @@ end
 
 function entries.mark_discarded(id, entry, reason, from)
   tables.effect({ effect = 'discarded', id = id, reason = reason, from = from, payload = entry.payload })
+  prompts.settle(id, entry, reason)
   entry.discarded_from, entry.state, entry.reason = entry.state, 'discarded', reason
   entry.buffer, entry.slot = nil, nil
   entries.save(id, entry)

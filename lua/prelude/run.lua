@@ -5,7 +5,7 @@
 -- The functions of the prelude are fields of tables, and not local: each run of a script makes them anew, and Lua looks
 -- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
 local args = cmsgpack.unpack(ARGV[1])
-local run, tables, entries, sessions, trainer, batches, weights = {}, {}, {}, {}, {}, {}, {}
+local run, tables, entries, sessions, trainer, batches, weights, prompts = {}, {}, {}, {}, {}, {}, {}, {}
 run.mark = args.mark -- the random word of the next event
 local keys = {
   run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone
@@ -27,7 +27,7 @@ local keys = {
   ages = KEYS[17], -- sorted set: every reserved id, scored by the run's clock at its grant
   prompts = KEYS[18], -- hash: feed position -> prompt
   queue = KEYS[19], -- sorted set: the queued prompts, in the order in which they are handed out
-  fates = KEYS[20], -- sorted set: "state:position" of prompts that left the queue for good, in that order
+  fates = KEYS[20], -- sorted set: "state:position" of the filtered, failed and dropped prompts, in the order of the names
   figures = KEYS[21], -- hash: what was trained, filtered and discarded, by length
 }
 

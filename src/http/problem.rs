@@ -37,10 +37,18 @@ pub(crate) enum Code {
     VersionNotPublished,
     /// The trajectory was discarded.
     TrajectoryDiscarded,
+    /// The trajectory's prompt was handed out again, has failed or was dropped.
+    Superseded,
     /// The trajectory is in a batch.
     TrajectoryTaken,
     /// The request id was used for another request.
     RequestIdReused,
+    /// Prompts between what was fed and the page are missing.
+    FeedGap,
+    /// The run has no prompt queue.
+    NoPromptQueue,
+    /// The run is being finished.
+    Draining,
     /// A newer session has opened.
     Fenced,
     /// The database has lost writes that were acknowledged.
@@ -81,6 +89,10 @@ impl Code {
             Self::VersionTooStale => (StatusCode::CONFLICT, "The weights are too old"),
             Self::VersionNotPublished => (StatusCode::CONFLICT, "The version is not published"),
             Self::TrajectoryDiscarded => (StatusCode::CONFLICT, "The trajectory was discarded"),
+            Self::Superseded => (StatusCode::CONFLICT, "The prompt has gone on without the trajectory"),
+            Self::FeedGap => (StatusCode::CONFLICT, "Prompts before the page are missing"),
+            Self::NoPromptQueue => (StatusCode::CONFLICT, "The run has no prompt queue"),
+            Self::Draining => (StatusCode::CONFLICT, "The run is being finished"),
             Self::TrajectoryTaken => (StatusCode::CONFLICT, "The trajectory was taken for training"),
             Self::RequestIdReused => (StatusCode::CONFLICT, "The request id was used for another request"),
             Self::Fenced => (StatusCode::CONFLICT, "A newer session has opened"),
@@ -108,12 +120,16 @@ impl Code {
             Refusal::RunExists { .. } => Self::RunExists,
             Refusal::Fenced => Self::Fenced,
             Refusal::LedgerBehind | Refusal::CheckpointAhead { .. } => Self::LedgerBehind,
-            Refusal::VersionUnknown | Refusal::ResumeFromMissing => Self::InvalidRequest,
+            Refusal::VersionUnknown | Refusal::ResumeFromMissing | Refusal::PromptsGiven => Self::InvalidRequest,
             Refusal::VersionNotPublished { .. } => Self::VersionNotPublished,
             Refusal::VersionTooStale { .. } => Self::VersionTooStale,
             Refusal::RequestIdReused => Self::RequestIdReused,
             Refusal::UnknownTrajectory => Self::UnknownTrajectory,
             Refusal::TrajectoryDiscarded { .. } => Self::TrajectoryDiscarded,
+            Refusal::Superseded => Self::Superseded,
+            Refusal::FeedGap { .. } => Self::FeedGap,
+            Refusal::NoPromptQueue => Self::NoPromptQueue,
+            Refusal::Draining => Self::Draining,
             Refusal::TrajectoryTaken => Self::TrajectoryTaken,
             Refusal::OtherBatch { .. } => Self::OtherBatch,
             Refusal::PublishOutOfOrder { .. } => Self::PublishOutOfOrder,
@@ -154,7 +170,7 @@ pub(crate) struct ProblemDocument {
     /// Why the trajectory was discarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
-    /// The version or batch that would have been accepted.
+    /// The version, batch or offset that would have been accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<u64>,
     /// The latest published version.
@@ -213,6 +229,8 @@ impl Problem {
         match refusal {
             Refusal::RunExists { fields } => document.fields.clone_from(fields),
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
+            Refusal::PromptsGiven => document.field = Some("prompts".to_owned()),
+            Refusal::FeedGap { fed } => document.expected = Some(*fed),
             Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
             Refusal::VersionNotPublished { policy_version, .. }
             | Refusal::VersionTooStale { policy_version }
@@ -228,6 +246,9 @@ impl Problem {
             | Refusal::LedgerBehind
             | Refusal::RequestIdReused
             | Refusal::UnknownTrajectory
+            | Refusal::Superseded
+            | Refusal::NoPromptQueue
+            | Refusal::Draining
             | Refusal::TrajectoryTaken
             | Refusal::UnknownBatch { .. }
             | Refusal::BatchPruned { .. } => {}

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::coalescing::Coalescer;
 use super::names::{Caller, ClientReason};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
-use crate::protocol::tables::{BufferState, DiscardedFrom};
+use crate::protocol::tables::{BufferState, DiscardedFrom, Wish};
 use crate::protocol::{BufferId, Lineage, Reason, Slot, TrajectoryId};
 use crate::store::script;
 
@@ -92,6 +92,7 @@ enum ItemResult {
 enum ItemRefusal {
     UnknownTrajectory,
     TrajectoryDiscarded { reason: Reason },
+    Superseded,
 }
 
 /// What was done with a discarded entry.
@@ -121,6 +122,7 @@ struct DiscardArgs<'a> {
     id: TrajectoryId,
     reason: &'a str,
     note: Option<&'a str>,
+    requeue: bool,
 }
 
 #[derive(Deserialize)]
@@ -129,6 +131,7 @@ enum DiscardOutcome {
     Discarded(Discarded),
     UnknownTrajectory,
     TrajectoryTaken,
+    NoPromptQueue,
 }
 
 impl Ledger {
@@ -172,6 +175,7 @@ impl Ledger {
                 .extend(step.value.results.into_iter().map(|result| match result {
                     ItemResult::Done(place) => Ok(place),
                     ItemResult::Refused(ItemRefusal::UnknownTrajectory) => Err(Refusal::UnknownTrajectory),
+                    ItemResult::Refused(ItemRefusal::Superseded) => Err(Refusal::Superseded),
                     ItemResult::Refused(ItemRefusal::TrajectoryDiscarded { reason }) => {
                         Err(Refusal::TrajectoryDiscarded { reason })
                     }
@@ -180,7 +184,7 @@ impl Ledger {
         Ok(seen)
     }
 
-    /// Gives up a reserved entry, or filters an occupied one. Repeated, it changes nothing.
+    /// Gives up a reserved entry, or filters an occupied one, with a wish for its prompt. Repeated, it changes nothing.
     pub async fn discard(
         &self,
         run: &RunName,
@@ -188,34 +192,37 @@ impl Ledger {
         id: TrajectoryId,
         reason: &ClientReason,
         note: Option<&str>,
-    ) -> Result<Seen<Discarded>, LedgerError> {
-        self.discard_as(run, caller, id, reason.as_str(), note).await
-    }
-
-    /// Discards a reservation whose grant reached nobody.
-    pub(crate) async fn abandon(&self, run: &RunName, id: TrajectoryId) -> Result<Seen<Discarded>, LedgerError> {
-        self.discard_as(run, None, id, Reason::Abandoned.as_str(), None).await
-    }
-
-    async fn discard_as(
-        &self,
-        run: &RunName,
-        caller: Option<&Caller>,
-        id: TrajectoryId,
-        reason: &str,
-        note: Option<&str>,
+        wish: Wish,
     ) -> Result<Seen<Discarded>, LedgerError> {
         let args = DiscardArgs {
             caller,
             id,
-            reason,
+            reason: reason.as_str(),
             note,
+            requeue: wish == Wish::Requeue,
         };
-        let seen = self.call::<DiscardOutcome>(&script::DISCARD, run, &args).await?;
+        self.discard_as(run, &args).await
+    }
+
+    /// Discards a reservation whose grant reached nobody.
+    pub(crate) async fn abandon(&self, run: &RunName, id: TrajectoryId) -> Result<Seen<Discarded>, LedgerError> {
+        let args = DiscardArgs {
+            caller: None,
+            id,
+            reason: Reason::Abandoned.as_str(),
+            note: None,
+            requeue: false,
+        };
+        self.discard_as(run, &args).await
+    }
+
+    async fn discard_as(&self, run: &RunName, args: &DiscardArgs<'_>) -> Result<Seen<Discarded>, LedgerError> {
+        let seen = self.call::<DiscardOutcome>(&script::DISCARD, run, args).await?;
         let refusal = match seen.value {
             DiscardOutcome::Discarded(value) => return Ok(Seen { seq: seen.seq, value }),
             DiscardOutcome::UnknownTrajectory => Refusal::UnknownTrajectory,
             DiscardOutcome::TrajectoryTaken => Refusal::TrajectoryTaken,
+            DiscardOutcome::NoPromptQueue => Refusal::NoPromptQueue,
         };
         Err(LedgerError::Refused { seq: seen.seq, refusal })
     }

@@ -11,6 +11,7 @@ pub mod finishing;
 pub mod looking;
 mod memory;
 pub mod names;
+pub mod prompts;
 pub mod reserving;
 pub mod resuming;
 pub mod retention;

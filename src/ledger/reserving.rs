@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::coalescing::Coalescer;
 use super::names::{Caller, Prompt, RequestId};
+use super::prompts::PromptData;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::protocol::tables::BlockedBy;
 use crate::protocol::{BufferId, Lineage, Slot, TrajectoryId, Version};
@@ -25,7 +26,7 @@ pub struct ReserveRequest {
     pub version: Option<Version>,
     /// The lineage of those weights; the current one if left out, but for a session that has seen it rise.
     pub lineage: Option<Lineage>,
-    /// What the entries are generated from; at most `count`.
+    /// What the entries are generated from; at most `count`, and none if the run has a prompt queue.
     pub prompts: Vec<Prompt>,
     /// The client's id for the request, if it wants a repetition to be answered as the first time.
     pub request_id: Option<RequestId>,
@@ -48,6 +49,10 @@ pub struct Grant {
     pub slot: Slot,
     /// Which attempt at its prompt this is, from 1.
     pub attempt: u32,
+    /// What was fed with its prompt, if the ledger hands the prompts out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub data: Option<PromptData>,
 }
 
 /// The answer to a Reserve.
@@ -97,6 +102,7 @@ pub(super) enum ReserveOutcome {
     Granted(Reservation),
     Repeated { answers: Vec<Reservation> },
     Closed,
+    PromptsGiven,
     VersionUnknown,
     VersionNotPublished { policy_version: Version },
     VersionTooStale { policy_version: Version },
@@ -191,6 +197,7 @@ impl Ledger {
                     value: Step::Closed,
                 });
             }
+            ReserveOutcome::PromptsGiven => Refusal::PromptsGiven,
             ReserveOutcome::VersionUnknown => Refusal::VersionUnknown,
             ReserveOutcome::VersionNotPublished { policy_version } => Refusal::VersionNotPublished {
                 version: request.version,

@@ -7,7 +7,7 @@ use super::call::NoArgs;
 use super::state::{BufferCounts, State, Totals, Trainer};
 use super::training::VersionRecord;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
-use crate::protocol::{BufferId, Lineage, RunConfig, Version};
+use crate::protocol::{BufferId, Lineage, PromptCounts, RunConfig, Version};
 use crate::store::keys::{RUNS, RunKeys};
 use crate::store::script;
 
@@ -45,6 +45,8 @@ pub struct RunStatus {
     pub buffers: Vec<BufferCounts>,
     /// The trainer.
     pub trainer: Trainer,
+    /// How many prompts are in each state, of a run that hands them out.
+    pub prompts: Option<PromptCounts>,
     /// What was done since the run was created.
     pub totals: Totals,
 }
@@ -56,6 +58,7 @@ pub(super) struct RunView {
     sessions: u64,
     /// The latest version's record.
     pub(super) latest: Option<VersionRecord>,
+    prompts: Option<PromptCounts>,
 }
 
 /// Whether a run was there before.
@@ -264,6 +267,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         state,
         sessions,
         latest: _,
+        prompts,
     } = view;
     RunStatus {
         run: run.clone(),
@@ -280,6 +284,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         seq: state.seq,
         buffers: state.buffers(&config),
         trainer: state.trainer(),
+        prompts,
         totals: state.totals().clone(),
         config,
     }

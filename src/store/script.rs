@@ -17,12 +17,13 @@ pub struct Script {
     writes: bool,
 }
 
-const PRELUDE: [(&str, &str); 11] = [
+const PRELUDE: [(&str, &str); 12] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
     ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
     ("entries", include_str!("../../lua/prelude/entries.lua")),
     ("moves", include_str!("../../lua/prelude/moves.lua")),
+    ("prompts", include_str!("../../lua/prelude/prompts.lua")),
     ("discarding", include_str!("../../lua/prelude/discarding.lua")),
     ("finishing", include_str!("../../lua/prelude/finishing.lua")),
     ("weights", include_str!("../../lua/prelude/weights.lua")),
@@ -103,6 +104,8 @@ scripts! {
     DELETE = "delete";
     /// Gives up or filters an entry.
     DISCARD = "discard";
+    /// Adds prompts to the queue.
+    FEED = "feed";
     /// Renews a lease and tells what was cancelled.
     HEARTBEAT = "heartbeat";
     /// Finishes entries.
@@ -125,6 +128,8 @@ scripts! {
     VIEW_ENTRY = "view_entry";
     /// Shows what a worker holds.
     VIEW_HELD = "view_held";
+    /// Shows prompts.
+    VIEW_PROMPTS = "view_prompts";
     /// Shows a run.
     VIEW_RUN = "view_run";
     /// Shows the slot tables.
@@ -158,8 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn whatever_discards_entries_settles_their_prompts() {
+        for script in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).expect("the scripts' folder") {
+            let path = script.expect("a file of it").path();
+            let Ok(source) = std::fs::read_to_string(&path) else {
+                continue;
+            };
+            let discards = source.contains("--@include discarding\n");
+            assert!(
+                !discards || source.contains("--@include prompts\n"),
+                "{}",
+                path.display()
+            );
+        }
+    }
+
+    #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 20);
+        assert_eq!(all().len(), 22);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

@@ -7,7 +7,7 @@ use berth::ledger::runs::ConfigChanges;
 use berth::ledger::sessions::HeartbeatRequest;
 use berth::ledger::{LedgerError, Refusal};
 use berth::protocol::invariants::Demand;
-use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, ReserveRefusal};
+use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, ReserveRefusal, Wish};
 use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
@@ -45,10 +45,12 @@ impl Twins {
                         },
                     })
                     .collect();
-                assert_eq!(granted, reserved.effects);
+                let admitted = reserved.effects.iter().filter(|e| matches!(e, Effect::Reserved { .. }));
+                assert_eq!(granted, admitted.cloned().collect::<Vec<_>>());
                 assert_eq!(reservation.blocked_by, reserved.blocked_by);
                 for grant in &reservation.granted {
                     self.holders.insert(grant.id, worker);
+                    self.check_prompt(grant);
                     assert_eq!(grant.deadline, BufferId(version.0 + self.model.config().max_staleness));
                 }
                 self.logged(EventType::Reserve, &reserved.effects).await;
@@ -113,6 +115,7 @@ impl Twins {
                 let expected = match refusal {
                     OccupyRefusal::Unknown => Refusal::UnknownTrajectory,
                     OccupyRefusal::Discarded(reason) => Refusal::TrajectoryDiscarded { reason },
+                    OccupyRefusal::Superseded => Refusal::Superseded,
                     OccupyRefusal::NoPlace => panic!("{id} was not discarded as surplus in time"),
                 };
                 assert_eq!(refusal_of(answer), expected);
@@ -121,10 +124,14 @@ impl Twins {
         }
     }
 
-    pub(crate) async fn discard(&mut self, id: TrajectoryId, reason: &str) {
+    pub(crate) async fn discard(&mut self, id: TrajectoryId, reason: &str, wish: Wish) {
         let word: ClientReason = reason.parse().expect("a client's reason");
-        let answer = self.ledger.discard(&self.run, None, id, &word, None).await;
-        match self.model.discard(id, Reason::from(reason)) {
+        let answer = self.ledger.discard(&self.run, None, id, &word, None, wish).await;
+        if wish == Wish::Requeue && self.model.prompt_queue().is_none() {
+            assert_eq!(refusal_of(answer), Refusal::NoPromptQueue);
+            return assert_eq!(self.new_events().await, []);
+        }
+        match self.model.discard_with(id, Reason::from(reason), wish) {
             Ok(discarded) => {
                 let answer = answer.expect("the model discards").value;
                 assert_eq!(answer.discarded_from, discarded.discarded_from);

@@ -4,13 +4,16 @@
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
 mod acts;
+mod prompts;
 #[path = "../support/mod.rs"]
 mod support;
 mod trainer;
 mod twins;
 
+use std::sync::Arc;
+
 use berth::ledger::Ledger;
-use berth::protocol::{ResumeMode, RunConfig};
+use berth::protocol::{PromptOrder, Reason, ResumeMode, RunConfig};
 use berth::store::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -35,6 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<Index>().prop_map(Step::OccupyAny),
         2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::Discard(index, reason)),
         2 => any::<Index>().prop_map(Step::Filter),
+        1 => any::<Index>().prop_map(Step::Requeue),
+        2 => prompts(),
         1 => worker().prop_map(Step::Restart),
         1 => Just(Step::Expire),
         1 => (worker(), any::<Index>()).prop_map(|(worker, index)| Step::Claim { worker, index }),
@@ -45,6 +50,34 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (limit, 1..8_u64).prop_map(|(limit, keep)| Step::Configure(limit, keep)),
         1 => prop_oneof![9 => Just(Step::Take(0)), 1 => Just(Step::CreateAgain)],
     ]
+}
+
+/// A page is fed, or an entry is discarded for a reason for which its prompt is tried again.
+fn prompts() -> impl Strategy<Value = Step> {
+    let ahead = prop::option::weighted(0.7, prop_oneof![8 => Just(0), 2 => -3..0_i64, 1 => 1..3_i64]);
+    let lengths = prop::collection::vec(prop::option::of(0..4_u64), 1..8);
+    let reasons = vec!["timed_out", "stuck_timeout", "worker_restarted", "abandoned"];
+    prop_oneof![
+        2 => (ahead, lengths).prop_map(|(ahead, lengths)| Step::Feed { ahead, lengths }),
+        1 => (any::<Index>(), prop::sample::select(reasons)).prop_map(|(index, reason)| Step::DiscardAs(index, reason)),
+    ]
+}
+
+/// No prompt queue, or one of some kind.
+fn queue() -> impl Strategy<Value = RunConfig> {
+    let order = prop::sample::select(vec![PromptOrder::Fed, PromptOrder::LongestFirst]);
+    let dropped = vec![Reason::TimedOut, Reason::LeaseExpired, Reason::Surplus, Reason::Rewound];
+    let drop_on = prop::sample::subsequence(dropped, 0..3);
+    (prop::bool::weighted(0.6), order, 1..5_u64, 1..4_u32, drop_on).prop_map(
+        |(prompt_queue, order, order_window, max_attempts, drop_on)| RunConfig {
+            prompt_queue,
+            order,
+            order_window,
+            max_attempts,
+            drop_on,
+            ..RunConfig::new(1, 0)
+        },
+    )
 }
 
 fn reserve() -> impl Strategy<Value = Step> {
@@ -79,14 +112,17 @@ fn resume() -> impl Strategy<Value = Step> {
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
-    (1..5_u32, spare, 0..5_u64, limit).prop_map(|(batch_size, spare, max_staleness, max_concurrency)| RunConfig {
+    let sizes = (1..5_u32, spare, 0..5_u64, limit, queue());
+    sizes.prop_map(|(batch_size, spare, max_staleness, max_concurrency, queue)| RunConfig {
+        batch_size,
+        max_staleness,
         slots_per_buffer: batch_size + spare,
         max_concurrency,
         // Leases end when a sweep says so, and nobody sweeps here but the steps.
         lease_ms: 1,
         keep_batches: 5,
         initial_version: 3,
-        ..RunConfig::new(batch_size, max_staleness)
+        ..queue
     })
 }
 
@@ -108,6 +144,7 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
     };
     let address = database.url().parse().expect("the test's database has an address");
     let ledger = runtime.block_on(async { Ledger::new(Store::new(&address).expect("a store")) });
+    let store = Arc::new(runtime.block_on(async { Store::new(&address).expect("a store") }));
 
     let cases = (steps() / TESTS).div_ceil(STEPS_A_SEQUENCE);
     let mut runner = TestRunner::new(ProptestConfig {
@@ -122,7 +159,7 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
     );
     let result = runner.run(&sequences, |(config, steps)| {
         runtime.block_on(async {
-            let mut twins = Twins::create(&ledger, config).await;
+            let mut twins = Twins::create(&ledger, &store, config).await;
             for step in &steps {
                 twins.step(step).await;
             }

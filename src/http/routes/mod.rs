@@ -3,6 +3,7 @@
 mod events;
 mod health;
 mod looking;
+mod prompts;
 mod reservations;
 mod resuming;
 mod runs;
@@ -48,6 +49,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(trajectories::claim))
         .routes(routes!(trajectories::get_trajectory))
         .routes(routes!(trajectories::list_trajectories))
+        .routes(routes!(prompts::feed, prompts::list_prompts))
         .routes(routes!(workers::heartbeat))
         .routes(routes!(workers::list_workers))
         .routes(routes!(resuming::open_trainer_session))
