@@ -31,7 +31,7 @@ end
 if entry.state == 'discarded' then
   return run.finish({ outcome = 'discarded', discarded_from = entry.discarded_from, promoted = {} })
 end
-if entry.state == 'occupied' and entry.buffer < run.state.next_buffer then
+if entries.is_taken(entry) then
   return sessions.refuse('trajectory_taken')
 end
 

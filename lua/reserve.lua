@@ -107,9 +107,11 @@ end
 -- Admits what there is a place for. Returns the grants, their ids, and what blocks the next.
 local function admit(call, version)
   local granted, ids = {}, {}
-  local most, generating = run.config.max_concurrency, tables.reserved_in_all()
   for index, id in ipairs(call.ids) do
-    if most and generating >= most then
+    if tables.is_draining_to_a_stop() then
+      return granted, ids, 'draining'
+    end
+    if tables.is_at_its_limit() then
       return granted, ids, 'concurrency'
     end
     local position = tables.admission_position(version)
@@ -141,7 +143,8 @@ local function admit(call, version)
       prompts.give(id, entry, prompt, 'in_flight')
     end
     redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
-    generating = generating + 1
+    redis.call('ZADD', keys.ages, run.state.clock, id)
+    run.state.last_admission = run.state.clock
     granted[#granted + 1], ids[#ids + 1] = grant(id, entry, position), id
   end
   return granted, ids
@@ -209,8 +212,6 @@ local function reserve_with_data(call)
 end
 
 return sessions.run_calls(function()
-  run.look_at(
-    { 'entries', 'sessions', 'requests', 'prompts' },
-    { 'reserved', 'leases', 'held', 'forget', 'queue' }
-  )
+  local hashes = { 'entries', 'sessions', 'requests', 'prompts' }
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'forget', 'ages', 'queue' })
 end, reserve_with_data)

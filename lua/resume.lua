@@ -86,6 +86,7 @@ state.epoch = state.epoch + 1
 -- The window opens at the checkpoint: empty tables.
 local function open_window()
   state.policy_version, state.trainer_version, state.next_buffer = checkpoint, checkpoint, checkpoint
+  state.streamed = nil
   for index = 1, tables.ETA + 1 do
     state.buffers[index] = { 0, 0 }
   end
@@ -95,7 +96,7 @@ local function open_window()
 end
 
 local function rewind()
-  tables.take_out(checkpoint)
+  tables.take_out(checkpoint, 0)
   local function forget_version(version)
     redis.call('HDEL', keys.versions, version)
   end
@@ -121,7 +122,7 @@ local function rewind()
 end
 
 local function jump()
-  tables.take_out(state.next_buffer)
+  tables.take_out(state.next_buffer, tables.let_go_of_pieces())
   state.gaps = state.gaps or {}
   table.insert(state.gaps, { state.next_buffer, checkpoint })
   weights.abandon(checkpoint)
@@ -191,4 +192,5 @@ end
 for _, topic in ipairs({ 'admission', 'batch', 'version' }) do
   run.wake(topic)
 end
+tables.wake()
 return run.finish(answer)

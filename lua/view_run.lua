@@ -4,8 +4,9 @@
 -- a rewind, when somebody asks later.
 --
 -- args     (none)
--- body     config, state, sessions, latest? { weights?, published_at_ms }, prompts?
+-- body     config, state, finished, sessions, latest? { weights?, published_at_ms }, prompts?
 --@include run
+--@include tables
 --@include prompts
 
 local stopped = run.load()
@@ -13,12 +14,14 @@ if stopped then
   return stopped
 end
 run.advance_clock()
+tables.open()
 local last_call = string.format('(%d', run.state.clock - run.config.lease_ms)
 local alive = redis.call('ZCOUNT', keys.leases, last_call, '+inf')
 local latest = redis.call('HGET', keys.versions, run.state.policy_version)
 return run.answer({
   config = run.config,
   state = run.state,
+  finished = tables.is_finished(),
   sessions = alive,
   latest = latest and cmsgpack.unpack(latest) or nil,
   prompts = prompts.counts(),

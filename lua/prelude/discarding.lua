@@ -9,6 +9,12 @@ entries.LEDGER_REASONS = {
   surplus = true,
   rewound = true,
   too_stale = true,
+  stuck_timeout = true,
+  timed_out = true,
+  group_failed = true,
+  group_filled = true,
+  zero_variance = true,
+  drained = true,
 }
 sessions.STEP = 50 -- the most reservations that one step discards
 
@@ -42,6 +48,7 @@ end
 function entries.take_from_holder(id, entry, reason, caller)
   local holder = entries.holder_of(entry)
   redis.call('ZREM', keys.held, sessions.member(holder, id))
+  redis.call('ZREM', keys.ages, id)
   if holder ~= caller and reason ~= 'worker_restarted' then
     redis.call('ZADD', keys.cancelled, 0, sessions.member(holder, id))
     run.wake_worker(entry.worker)

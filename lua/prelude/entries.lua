@@ -9,6 +9,13 @@ function entries.save(id, entry)
   redis.call('HSET', keys.entries, id, cmsgpack.pack(entry))
 end
 
+-- Whether the entry is in a batch, or in a piece of one.
+function entries.is_taken(entry)
+  local next_buffer = run.state.next_buffer
+  return entry.state == 'occupied'
+    and (entry.buffer < next_buffer or entry.buffer == next_buffer and entry.slot < tables.streamed())
+end
+
 function entries.holder_of(entry)
   return sessions.key_of(entry.worker, entry.session)
 end

@@ -25,6 +25,7 @@ end
 function entries.finish(id, entry)
   local from = tables.reserved_position(id, entry.version)
   tables.leave_reserved(id, entry.version, from)
+  redis.call('ZREM', keys.ages, id)
   local buffer = entries.make_room(entry.version, tables.cascade(from))
   return tables.place(from), tables.put_occupied(id, entry, buffer)
 end

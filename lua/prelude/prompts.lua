@@ -47,10 +47,6 @@ function prompts.position_of(member)
   return tonumber(string.sub(member, -16))
 end
 
-function prompts.has_queued()
-  return redis.call('ZCARD', keys.queue) > 0
-end
-
 -- The position and the record of the prompt that is handed out next, or nothing.
 function prompts.next()
   local member = redis.call('ZRANGE', keys.queue, 0, 0)[1]

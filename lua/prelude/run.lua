@@ -167,6 +167,9 @@ end
 
 function run.wake_worker(worker)
   local others = run.wakes.cancelled
+  if others == '' then
+    return -- all are woken
+  end
   run.wakes.cancelled = others and others .. ' ' .. worker or worker
 end
 
@@ -189,6 +192,9 @@ end
 
 -- Every script that may write ends here, whether or not it recorded an event: the clock went on.
 function run.save()
+  if tables.S then
+    tables.note_stuck()
+  end
   redis.call('HSET', keys.run, 'state', cmsgpack.pack(run.state))
   run.publish_wakes()
 end

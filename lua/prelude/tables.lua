@@ -45,10 +45,6 @@ function tables.has_empty_slot(buffer)
   return count[1] + count[2] < tables.S
 end
 
-function tables.is_takeable()
-  return run.state.policy_version == run.state.next_buffer and tables.is_ready(run.state.next_buffer)
-end
-
 function tables.buffer_state(buffer)
   if buffer < run.state.next_buffer or tables.is_ready(buffer) then
     return 'ready'
@@ -103,12 +99,97 @@ function tables.take_effects()
   return taken
 end
 
+-- How many entries of buffer H are taken, in its front-most slots (Stream).
+function tables.streamed()
+  return run.state.streamed or 0
+end
+
+-- T == V == H: the trainer waits for buffer H.
+function tables.is_idle()
+  local state = run.state
+  return state.policy_version == state.next_buffer and state.trainer_version == state.policy_version
+end
+
+-- Whether a prompt is queued, of those that the ledger hands out.
+function tables.has_queued()
+  return run.config.prompt_queue and redis.call('ZCARD', keys.queue) > 0
+end
+
+-- Whether the run is drained, and there are queued prompts that are still to be handed out.
+function tables.finishes_its_queue()
+  local draining = run.state.draining
+  return draining ~= nil and draining.queue == 'finish' and tables.has_queued()
+end
+
+-- Whether draining is what blocks an admission.
+function tables.is_draining_to_a_stop()
+  return run.state.draining ~= nil and not tables.finishes_its_queue()
+end
+
+-- Whether nothing is reserved, or to be reserved, while the run is drained.
+function tables.nothing_to_come()
+  return tables.reserved_in_all() == 0 and not tables.finishes_its_queue()
+end
+
+-- Whether `max_concurrency` allows no further admission.
+function tables.is_at_its_limit()
+  local most = run.config.max_concurrency
+  return most and tables.reserved_in_all() >= most
+end
+
+-- Whether no worker can be admitted, whatever its weights and wherever there is a slot.
+function tables.admission_is_blocked()
+  local has_no_prompt = run.config.prompt_queue and not tables.has_queued()
+  return tables.is_draining_to_a_stop() or tables.is_at_its_limit() or has_no_prompt
+end
+
+-- What becomes of the entries of buffer H, if there are some, they do not fill it, and none will come any more: `short` or
+-- `discard`. What was streamed is in training already, so that its batch is not discarded.
+function tables.last_batch()
+  local next_buffer = run.state.next_buffer
+  local is_over = run.state.draining and tables.is_idle() and tables.nothing_to_come()
+  if is_over and not tables.is_ready(next_buffer) and tables.counts(next_buffer)[1] > 0 then
+    return tables.streamed() == 0 and run.config.final_batch or 'short'
+  end
+end
+
+-- Whether the run is drained and its last version published, so that every process may exit.
+function tables.is_finished()
+  return run.state.draining ~= nil
+    and tables.is_idle()
+    and tables.nothing_to_come()
+    and tables.counts(run.state.next_buffer)[1] == 0
+end
+
+-- Since when buffer H has been stuck, on the run's clock, for the stuck timeout.
+function tables.note_stuck()
+  local state = run.state
+  local is_stuck = state.buffers[1] and tables.buffer_state(state.next_buffer) == 'stuck'
+  state.stuck_since = is_stuck and (state.stuck_since or state.clock) or nil
+end
+
+-- Whether a trainer that waits can be given something.
+function tables.has_what_is_awaited()
+  local state = run.state
+  if state.policy_version ~= state.next_buffer then
+    return false
+  end
+  local wanted = state.trainer and state.trainer.wanted
+  local occupied = tables.counts(state.next_buffer)[1]
+  return occupied == tables.B or wanted and occupied >= wanted or tables.last_batch()
+end
+
 -- Waits that a change of the tables may end.
 function tables.wake()
   if run.config.max_concurrency then
     run.wake('admission')
   end
-  if tables.is_takeable() then
+  if tables.has_what_is_awaited() then
     run.wake('batch')
+  end
+  if tables.is_finished() then
+    for _, topic in ipairs({ 'admission', 'batch', 'version', 'cancelled' }) do
+      run.wake(topic)
+    end
   end
 end

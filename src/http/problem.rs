@@ -120,7 +120,10 @@ impl Code {
             Refusal::RunExists { .. } => Self::RunExists,
             Refusal::Fenced => Self::Fenced,
             Refusal::LedgerBehind | Refusal::CheckpointAhead { .. } => Self::LedgerBehind,
-            Refusal::VersionUnknown | Refusal::ResumeFromMissing | Refusal::PromptsGiven => Self::InvalidRequest,
+            Refusal::VersionUnknown
+            | Refusal::ResumeFromMissing
+            | Refusal::PromptsGiven
+            | Refusal::BeyondTaken { .. } => Self::InvalidRequest,
             Refusal::VersionNotPublished { .. } => Self::VersionNotPublished,
             Refusal::VersionTooStale { .. } => Self::VersionTooStale,
             Refusal::RequestIdReused => Self::RequestIdReused,
@@ -231,6 +234,7 @@ impl Problem {
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
             Refusal::PromptsGiven => document.field = Some("prompts".to_owned()),
             Refusal::FeedGap { fed } => document.expected = Some(*fed),
+            Refusal::BeyondTaken { .. } => document.field = Some("from_offset".to_owned()),
             Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
             Refusal::VersionNotPublished { policy_version, .. }
             | Refusal::VersionTooStale { policy_version }

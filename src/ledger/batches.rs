@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::training::VersionRecord;
 use super::trajectories::{Surroundings, Trajectory};
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
-use crate::protocol::{BufferId, Version};
+use crate::protocol::BufferId;
 use crate::store::StoreError;
 
 /// How many records one read fetches.
@@ -27,6 +27,9 @@ pub struct Batch {
     pub offset: usize,
     /// Whether nothing of the batch comes after these.
     pub complete: bool,
+    /// Whether the batch is the run's last one, and shorter than the others.
+    #[serde(rename = "final")]
+    pub is_final: bool,
     /// The entries, in slot order.
     pub trajectories: Vec<Trajectory>,
 }
@@ -35,13 +38,17 @@ pub struct Batch {
 struct BatchRecord {
     entries: usize,
     taken_at_ms: u64,
+    #[serde(default, rename = "final")]
+    is_final: bool,
 }
 
 /// Whether a batch is still trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchState {
-    /// The trainer has it.
+    /// The trainer has some pieces of it, and the others are still to come.
+    Partial,
+    /// The trainer has all of it.
     Taken,
     /// The version it trained was published.
     Trained,
@@ -52,13 +59,16 @@ pub enum BatchState {
 pub struct BatchSummary {
     /// The version that it trains into the next.
     pub version: BufferId,
-    /// How many entries it has.
+    /// How many entries it has, or, as yet, are taken of it.
     pub entries: usize,
-    /// How many of them have which staleness.
+    /// How many of them have which staleness; those that are finished and not taken yet included.
     pub staleness: BTreeMap<u64, u64>,
+    /// Whether it is the run's last one, and shorter than the others.
+    #[serde(rename = "final")]
+    pub is_final: bool,
     /// Whether it is still trained.
     pub state: BatchState,
-    /// When it was taken, in Unix milliseconds of the database's clock.
+    /// When it, or its first piece, was taken, in Unix milliseconds of the database's clock.
     pub taken_at_ms: u64,
     /// When the version it trained was published.
     pub published_at_ms: Option<u64>,
@@ -74,7 +84,7 @@ pub struct BatchPage {
 }
 
 impl Ledger {
-    /// A part of a batch that was taken, from entry `offset` on, at most `most` entries.
+    /// A part of a batch that was taken, or of what was taken of one, from entry `offset` on, at most `most` entries.
     pub async fn batch(
         &self,
         run: &RunName,
@@ -84,7 +94,8 @@ impl Ledger {
     ) -> Result<Seen<Batch>, LedgerError> {
         let view = self.view_run(run).await?;
         let state = &view.value.state;
-        if version >= state.next_buffer || state.is_in_gap(version) {
+        let is_in_pieces = version == state.next_buffer && state.streamed > 0;
+        if (version >= state.next_buffer && !is_in_pieces) || state.is_in_gap(version) {
             return Err(refused(&view, Refusal::UnknownBatch { version }));
         }
         if version < state.oldest_kept {
@@ -111,6 +122,7 @@ impl Ledger {
         let around = Surroundings {
             max_staleness: view.value.config.max_staleness,
             next_buffer: view.value.state.next_buffer,
+            streamed: view.value.state.streamed,
             reserved_at: None,
             taken_at_ms: Some(record.taken_at_ms),
         };
@@ -131,7 +143,8 @@ impl Ledger {
             redelivered: true,
             replayed: false,
             offset,
-            complete: end == record.entries,
+            complete: end == record.entries && version < view.value.state.next_buffer,
+            is_final: record.is_final,
             trajectories,
         };
         Ok(Seen {
@@ -150,15 +163,20 @@ impl Ledger {
         let view = self.view_run(run).await?;
         let state = &view.value.state;
         let first = after.map_or(0, |after| after.0.saturating_add(1));
-        let mut versions = state.kept_batches_from(first);
+        let in_pieces = Some(state.next_buffer).filter(|next| state.streamed > 0 && next.0 >= first);
+        let mut versions = state.kept_batches_from(first).chain(in_pieces);
         let mut batches = Vec::new();
         let mut last = None;
         for version in versions.by_ref().take(limit) {
+            let batch_state = if version >= state.next_buffer {
+                BatchState::Partial
+            } else if version.0 < state.policy_version.0 {
+                BatchState::Trained
+            } else {
+                BatchState::Taken
+            };
             let max_staleness = view.value.config.max_staleness;
-            let summary = self
-                .summarize(run, version, max_staleness, state.policy_version)
-                .await?;
-            batches.extend(summary);
+            batches.extend(self.summarize(run, version, max_staleness, batch_state).await?);
             last = Some(version);
         }
         let next = last.filter(|_| versions.next().is_some());
@@ -173,7 +191,7 @@ impl Ledger {
         run: &RunName,
         version: BufferId,
         max_staleness: u64,
-        policy_version: Version,
+        state: BatchState,
     ) -> Result<Option<BatchSummary>, LedgerError> {
         let keys = Self::keys(run);
         let oldest = version.0.saturating_sub(max_staleness);
@@ -203,16 +221,12 @@ impl Ledger {
             .map(|packed| rmp_serde::from_slice(&packed))
             .transpose()
             .map_err(StoreError::from)?;
-        let is_trained = version.0 < policy_version.0;
         Ok(Some(BatchSummary {
             version,
             entries: record.entries,
             staleness,
-            state: if is_trained {
-                BatchState::Trained
-            } else {
-                BatchState::Taken
-            },
+            is_final: record.is_final,
+            state,
             taken_at_ms: record.taken_at_ms,
             published_at_ms: published.map(|record| record.published_at_ms),
         }))

@@ -118,6 +118,12 @@ pub enum Refusal {
         /// The next batch.
         expected: BufferId,
     },
+    /// The trainer says that it has more of the batch than was taken.
+    #[error("only {taken} entries of the batch are taken")]
+    BeyondTaken {
+        /// How many entries of it are taken.
+        taken: usize,
+    },
     /// Another version is to be published next.
     #[error("{}", publish_out_of_order(*expected, *taken, *delivered))]
     PublishOutOfOrder {

@@ -1,6 +1,7 @@
 //! Looking at the tables: buffers with their slots, and trajectories.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -96,6 +97,7 @@ struct EntryArgs {
 #[derive(Deserialize)]
 struct EntryBody {
     next_buffer: BufferId,
+    streamed: u32,
     max_staleness: u64,
     entry: Option<EntryRecord>,
     place: Option<Place>,
@@ -157,6 +159,7 @@ impl Ledger {
             let around = Surroundings {
                 max_staleness: config.max_staleness,
                 next_buffer: state.next_buffer,
+                streamed: state.streamed,
                 reserved_at: Some(at),
                 taken_at_ms: None,
             };
@@ -189,7 +192,11 @@ impl Ledger {
                         buffer: counts.version,
                         slot: Slot(number),
                     },
-                    TrajectoryState::Occupied,
+                    if counts.version == state.next_buffer && number < state.streamed {
+                        TrajectoryState::Taken
+                    } else {
+                        TrajectoryState::Occupied
+                    },
                 );
             }
             for each in reserved.iter().filter(|each| each.buffer == counts.version) {
@@ -231,6 +238,7 @@ impl Ledger {
         let around = Surroundings {
             max_staleness: seen.value.max_staleness,
             next_buffer: seen.value.next_buffer,
+            streamed: seen.value.streamed,
             reserved_at: seen.value.place,
             taken_at_ms: seen.value.taken_at_ms,
         };
@@ -266,6 +274,7 @@ impl Ledger {
                 let around = Surroundings {
                     max_staleness: view.config.max_staleness,
                     next_buffer: view.state.next_buffer,
+                    streamed: view.state.streamed,
                     reserved_at: Some(held.place),
                     taken_at_ms: None,
                 };
@@ -278,7 +287,7 @@ impl Ledger {
         }))
     }
 
-    /// A page of finished entries in slot order: of the open buffers, or, if `taken`, of the batches that are kept. A page may
+    /// A page of finished entries in slot order: of the open buffers, or of the batches, and pieces of one, that are kept. A page may
     /// be short, and even empty, when others' entries lie between.
     pub async fn finished(
         &self,
@@ -290,20 +299,23 @@ impl Ledger {
     ) -> Result<Seen<TrajectoryPage>, LedgerError> {
         let view = self.view_run(run).await?;
         let (state, config) = (&view.value.state, &view.value.config);
-        let ranges: Vec<(BufferId, u32)> = match which {
-            FinishedWhere::OpenBuffers => state
-                .buffers(config)
-                .iter()
-                .map(|each| (each.version, each.occupied))
-                .collect(),
+        let ranges: Vec<(BufferId, Range<u32>)> = match which {
+            FinishedWhere::OpenBuffers => {
+                let first = |buffer| if buffer == state.next_buffer { state.streamed } else { 0 };
+                let buffers = state.buffers(config).into_iter();
+                buffers
+                    .map(|each| (each.version, first(each.version)..each.occupied))
+                    .collect()
+            }
             FinishedWhere::KeptBatches => state
                 .kept_batches_from(0)
-                .map(|batch| (batch, config.batch_size))
+                .map(|batch| (batch, 0..config.batch_size))
+                .chain([(state.next_buffer, 0..state.streamed)])
                 .collect(),
         };
         let places = ranges
             .into_iter()
-            .flat_map(|(buffer, count)| (0..count).map(move |slot| Place::new(buffer.0, slot)));
+            .flat_map(|(buffer, slots)| slots.map(move |slot| Place::new(buffer.0, slot)));
         let mut places = places
             .filter(|place| after.is_none_or(|after| *place > after))
             .take(MOST_SLOTS_LOOKED_INTO)
@@ -311,6 +323,7 @@ impl Ledger {
         let around = Surroundings {
             max_staleness: config.max_staleness,
             next_buffer: state.next_buffer,
+            streamed: state.streamed,
             reserved_at: None,
             taken_at_ms: None,
         };

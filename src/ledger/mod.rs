@@ -5,6 +5,7 @@ pub mod archive;
 pub mod batches;
 mod call;
 mod coalescing;
+pub mod draining;
 mod error;
 pub mod events;
 pub mod finishing;

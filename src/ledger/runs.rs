@@ -27,6 +27,10 @@ pub struct RunStatus {
     pub next_buffer: BufferId,
     /// `T`: the version that the trainer stands at.
     pub trainer_version: Version,
+    /// Whether nothing more is admitted, because the run is to end.
+    pub draining: bool,
+    /// Whether the run is finished and a process may exit.
+    pub finished: bool,
     /// Entries that are generating.
     pub reserved: u64,
     /// Trajectories that are generating.
@@ -55,6 +59,7 @@ pub struct RunStatus {
 pub(super) struct RunView {
     pub(super) config: RunConfig,
     pub(super) state: State,
+    pub(super) finished: bool,
     sessions: u64,
     /// The latest version's record.
     pub(super) latest: Option<VersionRecord>,
@@ -265,6 +270,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
     let RunView {
         config,
         state,
+        finished,
         sessions,
         latest: _,
         prompts,
@@ -275,6 +281,8 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         lineage: state.lineage,
         next_buffer: state.next_buffer,
         trainer_version: state.trainer_version,
+        draining: state.is_draining(),
+        finished,
         reserved: state.reserved(),
         generating: state.reserved(),
         occupied: state.occupied(),

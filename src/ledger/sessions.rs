@@ -73,6 +73,7 @@ struct HeartbeatBody {
     lineage: Lineage,
     next_buffer: BufferId,
     cancelled: Vec<Cancelled>,
+    finished: bool,
     known_version: Option<Version>,
     holding_next: Option<TrajectoryId>,
 }
@@ -152,7 +153,7 @@ impl Ledger {
                 lineage: body.lineage,
                 next_buffer: body.next_buffer,
                 cancelled: body.cancelled,
-                finished: false,
+                finished: body.finished,
                 known_version: body.known_version,
             }));
         }

@@ -90,7 +90,7 @@ pub struct Trajectory {
     pub reserved_at_ms: u64,
     /// When it finished.
     pub occupied_at_ms: Option<u64>,
-    /// When its batch was taken.
+    /// When its batch, or the first piece of it, was taken.
     pub taken_at_ms: Option<u64>,
 }
 
@@ -99,6 +99,8 @@ pub struct Trajectory {
 pub(super) struct Surroundings {
     pub(super) max_staleness: u64,
     pub(super) next_buffer: BufferId,
+    /// How many entries of `next_buffer` are taken, in its front-most slots.
+    pub(super) streamed: u32,
     pub(super) reserved_at: Option<Place>,
     pub(super) taken_at_ms: Option<u64>,
 }
@@ -111,8 +113,9 @@ impl EntryRecord {
 
     pub(super) fn shown(self, id: TrajectoryId, around: Surroundings) -> Trajectory {
         let buffer = around.reserved_at.map(|place| place.buffer).or(self.buffer);
-        let is_taken =
-            self.state == TrajectoryState::Occupied && buffer.is_some_and(|buffer| buffer < around.next_buffer);
+        let is_in_batch = buffer.is_some_and(|buffer| buffer < around.next_buffer);
+        let is_in_piece = buffer == Some(around.next_buffer) && self.slot.is_some_and(|slot| slot.0 < around.streamed);
+        let is_taken = self.state == TrajectoryState::Occupied && (is_in_batch || is_in_piece);
         Trajectory {
             id,
             prompt: self.prompt,
@@ -135,7 +138,7 @@ impl EntryRecord {
             meta: self.meta.and_then(|text| RawValue::from_string(text).ok()),
             reserved_at_ms: self.reserved_at_ms,
             occupied_at_ms: self.occupied_at_ms,
-            taken_at_ms: around.taken_at_ms,
+            taken_at_ms: around.taken_at_ms.filter(|_| is_taken),
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Script {
     writes: bool,
 }
 
-const PRELUDE: [(&str, &str); 12] = [
+const PRELUDE: [(&str, &str); 14] = [
     ("run", include_str!("../../lua/prelude/run.lua")),
     ("sessions", include_str!("../../lua/prelude/sessions.lua")),
     ("tables", include_str!("../../lua/prelude/tables.lua")),
@@ -29,6 +29,8 @@ const PRELUDE: [(&str, &str); 12] = [
     ("weights", include_str!("../../lua/prelude/weights.lua")),
     ("batches", include_str!("../../lua/prelude/batches.lua")),
     ("trainer", include_str!("../../lua/prelude/trainer.lua")),
+    ("taking", include_str!("../../lua/prelude/taking.lua")),
+    ("stragglers", include_str!("../../lua/prelude/stragglers.lua")),
     ("replacing", include_str!("../../lua/prelude/replacing.lua")),
 ];
 
@@ -104,6 +106,8 @@ scripts! {
     DELETE = "delete";
     /// Gives up or filters an entry.
     DISCARD = "discard";
+    /// Begins, or calls off, the end of a run.
+    DRAIN = "drain";
     /// Adds prompts to the queue.
     FEED = "feed";
     /// Renews a lease and tells what was cancelled.
@@ -118,6 +122,8 @@ scripts! {
     RESERVE = "reserve";
     /// Opens a trainer session.
     RESUME = "resume";
+    /// Takes a piece of the next batch.
+    STREAM = "stream";
     /// Does one step of what is due.
     SWEEP = "sweep";
     /// Takes the next batch.
@@ -180,7 +186,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 22);
+        assert_eq!(all().len(), 24);
         let sources: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("the scripts' folder")
             .filter_map(|entry| std::fs::read_to_string(entry.expect("a file of it").path()).ok())

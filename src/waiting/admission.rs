@@ -62,7 +62,7 @@ struct Blocked {
 impl Blocked {
     fn learn(&mut self, by: Option<BlockedBy>, version: Option<Version>) {
         match by {
-            Some(BlockedBy::Concurrency | BlockedBy::Prompts) => self.all = true,
+            Some(BlockedBy::Draining | BlockedBy::Concurrency | BlockedBy::Prompts) => self.all = true,
             Some(BlockedBy::Staleness) => self.up_to = self.up_to.max(version),
             None => {}
         }
@@ -75,7 +75,7 @@ impl Blocked {
 }
 
 impl Waiting {
-    /// [`Ledger::reserve`], waiting up to `wait` until at least one entry is granted.
+    /// [`Ledger::reserve`], waiting up to `wait` until at least one entry is granted, or the run is finished.
     ///
     /// A client that hangs up while it waits is granted nothing; what was granted to one that hung up without a request id is
     /// discarded as `abandoned`.
@@ -106,7 +106,7 @@ impl Waiting {
     async fn try_first(self, run: RunName, mut waiter: Waiter, wait: Duration) {
         let (ids, answer) = attempt(&self.ledger, &run, &waiter.request).await;
         match answer {
-            Ok(seen) if seen.value.granted.is_empty() && !wait.is_zero() => {
+            Ok(seen) if !is_answer(&seen.value) && !wait.is_zero() => {
                 waiter.told(&self.ledger, &run, seen);
                 self.enqueue(&run, waiter);
             }
@@ -141,6 +141,11 @@ impl AdmissionQueues {
     fn lock(&self) -> MutexGuard<'_, HashMap<RunName, mpsc::UnboundedSender<Waiter>>> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a call that waits need wait no more.
+fn is_answer(reservation: &Reservation) -> bool {
+    !reservation.granted.is_empty() || reservation.finished
 }
 
 async fn attempt(ledger: &Ledger, run: &RunName, request: &ReserveRequest) -> (Vec<TrajectoryId>, Answer) {
@@ -244,7 +249,7 @@ impl Queue {
             }
             let (ids, answer) = attempt(&waiter.ledger, &self.run, &waiter.request).await;
             match answer {
-                Ok(seen) if seen.value.granted.is_empty() => {
+                Ok(seen) if !is_answer(&seen.value) => {
                     blocked.learn(seen.value.blocked_by, waiter.request.version);
                     waiter.told(&self.ledger, &self.run, seen);
                     self.waiting.push_back(waiter);

@@ -95,7 +95,7 @@ impl Twins {
                 let place = answer.expect("the model occupies").value;
                 assert_eq!((place.buffer, place.slot), (occupied.place.buffer, occupied.place.slot));
                 assert_eq!(place.late, occupied.late);
-                let is_taken = place.buffer < self.model.next_buffer();
+                let is_taken = place.buffer < self.model.next_buffer() || self.model.is_streamed(occupied.place);
                 assert_eq!(
                     place.state,
                     if is_taken {
@@ -182,6 +182,40 @@ impl Twins {
             .await;
     }
 
+    /// A sweep finds everything older than it may be, and discards it whatever its lease.
+    pub(crate) async fn time_out(&mut self) {
+        let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
+        // Leases are not to end first.
+        self.configure_times(3_600_000, Some(0)).await;
+        while self.ledger.sweep(&self.run, &[]).await.expect("a sweep").more {}
+        self.lost(&[EventType::Expire; 3], &held, &Reason::TimedOut).await;
+        self.configure_times(1, None).await;
+    }
+
+    async fn configure_times(&mut self, lease_ms: u64, reservation_timeout_ms: Option<u64>) {
+        let config = RunConfig {
+            lease_ms,
+            reservation_timeout_ms,
+            ..self.model.config().clone()
+        };
+        let changes = ConfigChanges {
+            lease_ms: Some(lease_ms),
+            reservation_timeout_ms,
+            ..ConfigChanges::default()
+        };
+        let cleared: &[_] = if reservation_timeout_ms.is_none() {
+            &["reservation_timeout_ms"]
+        } else {
+            &[]
+        };
+        self.ledger
+            .configure_run(&self.run, &changes, cleared)
+            .await
+            .expect("both may change");
+        self.model.set_config(config).expect("both may change");
+        assert_eq!(self.new_events().await.len(), 1);
+    }
+
     pub(crate) async fn expire(&mut self) {
         let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
         loop {
@@ -207,7 +241,7 @@ impl Twins {
     }
 
     /// All of `held` was discarded in some steps, each front-most first, or became surplus by it.
-    async fn lost(&mut self, types: &[EventType], held: &[TrajectoryId], reason: &Reason) {
+    pub(crate) async fn lost(&mut self, types: &[EventType], held: &[TrajectoryId], reason: &Reason) {
         let events = self.new_events().await;
         let (prunes, events): (Vec<_>, Vec<_>) = events
             .into_iter()

@@ -4,6 +4,7 @@
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
 mod acts;
+mod pieces;
 mod prompts;
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,7 +14,7 @@ mod twins;
 use std::sync::Arc;
 
 use berth::ledger::Ledger;
-use berth::protocol::{PromptOrder, Reason, ResumeMode, RunConfig};
+use berth::protocol::{DrainQueue, FinalBatch, PromptOrder, Reason, ResumeMode, RunConfig};
 use berth::store::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -47,6 +48,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (prop_oneof![8 => Just(1), 2 => 0..4_u64], later()).prop_map(|(ahead, later)| Step::Publish(ahead, later)),
         1 => (-4..2_i64, later()).prop_map(|(ahead, later)| Step::Checkpoint(ahead, later)),
         2 => resume(),
+        8 => stream(),
+        1 => drain(),
+        1 => Just(Step::TimeOut),
         1 => (limit, 1..8_u64).prop_map(|(limit, keep)| Step::Configure(limit, keep)),
         1 => prop_oneof![9 => Just(Step::Take(0)), 1 => Just(Step::CreateAgain)],
     ]
@@ -78,6 +82,23 @@ fn queue() -> impl Strategy<Value = RunConfig> {
             ..RunConfig::new(1, 0)
         },
     )
+}
+
+/// Mostly from where the trainer stands.
+fn stream() -> impl Strategy<Value = Step> {
+    let back = prop_oneof![6 => Just(0), 2 => 1..4_i64, 1 => -2..0_i64];
+    let most = prop::option::of(1..4_usize);
+    (back, 1..4_usize, most, later()).prop_map(|(back, min_entries, max_entries, later)| Step::Stream {
+        back,
+        min_entries,
+        max_entries,
+        later,
+    })
+}
+
+fn drain() -> impl Strategy<Value = Step> {
+    let queue = prop::sample::select(vec![DrainQueue::Finish, DrainQueue::Keep]);
+    prop_oneof![2 => queue.prop_map(Some), 3 => Just(None)].prop_map(Step::Drain)
 }
 
 fn reserve() -> impl Strategy<Value = Step> {
@@ -112,18 +133,22 @@ fn resume() -> impl Strategy<Value = Step> {
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
-    let sizes = (1..5_u32, spare, 0..5_u64, limit, queue());
-    sizes.prop_map(|(batch_size, spare, max_staleness, max_concurrency, queue)| RunConfig {
-        batch_size,
-        max_staleness,
-        slots_per_buffer: batch_size + spare,
-        max_concurrency,
-        // Leases end when a sweep says so, and nobody sweeps here but the steps.
-        lease_ms: 1,
-        keep_batches: 5,
-        initial_version: 3,
-        ..queue
-    })
+    let last = prop::sample::select(vec![FinalBatch::Short, FinalBatch::Discard]);
+    let numbers = (1..5_u32, spare, 0..5_u64, limit, last, queue());
+    numbers.prop_map(
+        |(batch_size, spare, max_staleness, max_concurrency, final_batch, queue)| RunConfig {
+            batch_size,
+            max_staleness,
+            slots_per_buffer: batch_size + spare,
+            max_concurrency,
+            final_batch,
+            // Leases end when a sweep says so, and nobody sweeps here but the steps.
+            lease_ms: 1,
+            keep_batches: 5,
+            initial_version: 3,
+            ..queue
+        },
+    )
 }
 
 fn steps() -> usize {

@@ -3,7 +3,7 @@
 use berth::ledger::Refusal;
 use berth::ledger::prompts::NewPrompt;
 use berth::ledger::reserving::Grant;
-use berth::protocol::tables::{FeedRefusal, PromptQueue};
+use berth::protocol::tables::{EntryState, FeedRefusal, PromptQueue};
 use berth::protocol::{Attempt, EventType, FedPrompt, PromptState, Reason};
 use berth::store::keys::RunKeys;
 use berth::store::{migrations, script};
@@ -61,6 +61,7 @@ impl Twins {
             Err(refusal) => {
                 let expected = match refusal {
                     FeedRefusal::NoPromptQueue => Refusal::NoPromptQueue,
+                    FeedRefusal::Draining => Refusal::Draining,
                     FeedRefusal::Gap { fed, .. } => Refusal::FeedGap { fed },
                 };
                 assert_eq!(refusal_of(answer), expected);
@@ -71,10 +72,7 @@ impl Twins {
 
     /// An entry is discarded for a reason of the ledger's own, which no step of these tests brings about in time.
     pub(crate) async fn discard_as(&mut self, index: Index, reason: &str) {
-        let is_live = |state: &berth::protocol::tables::EntryState| {
-            use berth::protocol::tables::EntryState;
-            matches!(state, EntryState::Reserved { .. } | EntryState::Occupied { .. })
-        };
+        let is_live = |state: &EntryState| matches!(state, EntryState::Reserved { .. } | EntryState::Occupied { .. });
         let Some(id) = self.pick(index, is_live) else { return };
         let args = json!({ "id": id, "reason": reason, "layout": migrations::CURRENT, "mark": "mark" });
         let keys = RunKeys::new(self.run.as_str());

@@ -10,7 +10,7 @@ use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
 use berth::protocol::invariants;
 use berth::protocol::tables::{EntryState, SlotState, SlotTables, Wish};
-use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryId};
+use berth::protocol::{BufferId, DrainQueue, Effect, Event, EventType, RunConfig, TrajectoryId};
 use berth::store::Store;
 use proptest::sample::Index;
 use uuid::Uuid;
@@ -58,6 +58,16 @@ pub(crate) enum Step {
     Resume(Resuming),
     CreateAgain,
     Configure(Option<u64>, u64),
+    /// Everything has been reserved for too long.
+    TimeOut,
+    /// A trainer that has so many entries fewer than are taken of its batch.
+    Stream {
+        back: i64,
+        min_entries: usize,
+        max_entries: Option<usize>,
+        later: i64,
+    },
+    Drain(Option<DrainQueue>),
 }
 
 pub(crate) struct Twins {
@@ -148,6 +158,14 @@ impl Twins {
             Step::Checkpoint(ahead, later) => self.checkpoint(*ahead, *later).await,
             Step::Resume(resuming) => self.resume(resuming).await,
             Step::CreateAgain => self.create_again().await,
+            Step::TimeOut => self.time_out().await,
+            Step::Stream {
+                back,
+                min_entries,
+                max_entries,
+                later,
+            } => self.stream(*back, *min_entries, *max_entries, *later).await,
+            Step::Drain(draining) => self.drain(*draining).await,
             Step::Configure(limit, keep) => self.configure(*limit, *keep).await,
         }
         self.compare().await;
@@ -239,6 +257,9 @@ impl Twins {
             assert_eq!((shown.counts.version, shown.counts.state), (model.buffer, model.state));
             let slots: Vec<SlotState> = shown.slots.iter().flatten().map(slot_state).collect();
             assert_eq!(slots, model.slots);
+            let taken = shown.slots.iter().flatten().filter(|slot| is_taken(slot)).count();
+            let is_next = model.buffer == self.model.next_buffer();
+            assert_eq!(taken, if is_next { self.model.streamed() } else { 0 });
         }
         let status = self
             .ledger
@@ -247,6 +268,10 @@ impl Twins {
             .expect("the run can be looked at")
             .value;
         assert_eq!(status.reserved, self.model.reserved() as u64);
+        assert_eq!(
+            (status.draining, status.finished),
+            (self.model.draining().is_some(), self.model.is_finished())
+        );
         assert_eq!(status.kept_batches, self.model.kept_batches().count() as u64);
         assert_eq!(
             status.oldest_kept,
@@ -259,10 +284,14 @@ impl Twins {
     }
 }
 
+fn is_taken(shown: &SlotShown) -> bool {
+    matches!(shown, SlotShown::Filled(entry) if entry.state == TrajectoryState::Taken)
+}
+
 fn slot_state(shown: &SlotShown) -> SlotState {
     match shown {
         SlotShown::Empty { .. } => SlotState::Empty,
-        SlotShown::Filled(entry) if entry.state == TrajectoryState::Occupied => SlotState::Occupied {
+        SlotShown::Filled(entry) if entry.state != TrajectoryState::Reserved => SlotState::Occupied {
             id: entry.id,
             version: entry.version,
         },

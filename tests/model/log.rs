@@ -70,6 +70,14 @@ pub(crate) enum Damage {
     ReplayedFlipped(Index),
     /// A delivery or a checkpoint is of a version that the trainer has not reached.
     FromTheFuture(Index),
+    /// A piece is taken from further back, or further on, than where the one before ended.
+    PieceShifted(Index, bool),
+    /// A piece has more entries than a batch.
+    PieceLonger(Index),
+    /// A batch is marked as the last one and is not, or is and not marked.
+    FinalFlipped(Index),
+    /// A drain does not say whether it begins or ends.
+    DrainUnsaid(Index),
     /// A reserve names a lineage that the run has not reached.
     LineageFromTheFuture(Index),
     /// An event that nobody wrote comes in between.
@@ -91,6 +99,10 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
         index().prop_map(Damage::ReplayedFlipped),
         index().prop_map(Damage::FromTheFuture),
         index().prop_map(Damage::LineageFromTheFuture),
+        (index(), any::<bool>()).prop_map(|(at, on)| Damage::PieceShifted(at, on)),
+        index().prop_map(Damage::PieceLonger),
+        index().prop_map(Damage::FinalFlipped),
+        index().prop_map(Damage::DrainUnsaid),
         (index(), intruder()).prop_map(|(at, event)| Damage::Intruding(at, Box::new(event))),
     ]
 }
@@ -183,6 +195,38 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
                 true
             });
         }
+        Damage::PieceShifted(index, on) => {
+            let change = if *on {
+                |event: &mut Event| {
+                    event.offset = event.offset.map(|offset| offset + 1);
+                    true
+                }
+            } else {
+                |event: &mut Event| {
+                    event.offset = event.offset.map(|offset| offset.saturating_sub(1));
+                    event.entries > Some(0) && event.offset > Some(0)
+                }
+            };
+            return spoil(events, *index, &[EventType::Stream], change);
+        }
+        Damage::PieceLonger(index) => {
+            return spoil(events, *index, &[EventType::Stream], |event| {
+                event.entries = event.entries.map(|entries| entries + 1_000);
+                true
+            });
+        }
+        Damage::FinalFlipped(index) => {
+            return spoil(events, *index, &[EventType::Stream, EventType::Take], |event| {
+                event.is_final = !event.is_final;
+                true
+            });
+        }
+        Damage::DrainUnsaid(index) => {
+            return spoil(events, *index, &[EventType::Drain], |event| {
+                event.drain = None;
+                true
+            });
+        }
         Damage::Intruding(index, event) => {
             let at = index.index(events.len() + 1);
             events.insert(at, (**event).clone());
@@ -229,10 +273,13 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::TrainerOpened,
         EventType::Checkpoint,
         EventType::Feed,
+        EventType::Stream,
+        EventType::Drain,
     ]);
     let reason = prop::option::of(Just(Reason::LeaseExpired));
     let version = prop::option::of(number().prop_map(Version));
     let effects = prop::collection::vec(effect(), 0..5);
+    let piece = (prop::option::of(number()), prop::option::of(number()));
     let ids = prop::collection::vec(id(), 0..5);
     let step = (event_type, reason, version, any::<bool>(), ids, effects);
     let prompt = FedPrompt {
@@ -243,8 +290,8 @@ fn intruder() -> impl Strategy<Value = Event> {
         prop::option::weighted(0.8, number()),
         prop::collection::vec(Just(prompt), 0..3),
     );
-    (step, fed, session()).prop_map(
-        |((event_type, reason, version, mark, ids, effects), (fed, prompts), session)| Event {
+    (step, piece, fed, session()).prop_map(
+        |((event_type, reason, version, mark, ids, effects), piece, (fed, prompts), session)| Event {
             fed,
             prompts,
             reason,
@@ -252,6 +299,10 @@ fn intruder() -> impl Strategy<Value = Event> {
             late: mark,
             replayed: mark,
             requeue: mark,
+            is_final: mark,
+            drain: Some(mark),
+            offset: piece.0,
+            entries: piece.1,
             ids,
             seq: 0,
             event_type,

@@ -4,11 +4,12 @@
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
 mod log;
+mod pieces;
 mod run;
 mod trainer;
 
 use berth::protocol::audit::Auditor;
-use berth::protocol::{Epoch, Event, Lineage, PromptOrder, Reason, ResumeMode, RunConfig};
+use berth::protocol::{DrainQueue, Epoch, Event, FinalBatch, Lineage, PromptOrder, Reason, ResumeMode, RunConfig};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
@@ -51,7 +52,25 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4_u64).prop_map(Step::Checkpoint),
         1 => any::<Index>().prop_map(Step::Prune),
         1 => (-2..3_i64).prop_map(Step::Stranger),
+        6 => stream(),
+        1 => drain(),
     ]
+}
+
+/// Mostly from where the trainer stands.
+fn stream() -> impl Strategy<Value = Step> {
+    let back = prop_oneof![6 => Just(0), 2 => 1..4_i64, 1 => -2..0_i64];
+    let most = prop_oneof![1..4_usize, Just(usize::MAX)];
+    (back, 1..4_usize, most).prop_map(|(back, min_entries, max_entries)| Step::Stream {
+        back,
+        min_entries,
+        max_entries,
+    })
+}
+
+fn drain() -> impl Strategy<Value = Step> {
+    let queue = prop::sample::select(vec![DrainQueue::Finish, DrainQueue::Keep]);
+    prop_oneof![2 => queue.prop_map(Some), 3 => Just(None)].prop_map(Step::Drain)
 }
 
 /// Mostly the weights of a worker that is a little late.
@@ -112,7 +131,9 @@ fn origin() -> impl Strategy<Value = Option<(Epoch, Lineage)>> {
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
-    (1..5_u32, spare, 0..5_u64, limit, queue()).prop_map(|(batch_size, spare, max_staleness, limit, queue)| RunConfig {
+    let last = prop::sample::select(vec![FinalBatch::Short, FinalBatch::Discard]);
+    let numbers = (1..5_u32, spare, 0..5_u64, limit, last, queue());
+    numbers.prop_map(|(batch_size, spare, max_staleness, limit, last, queue)| RunConfig {
         batch_size,
         max_staleness,
         slots_per_buffer: batch_size + spare,
@@ -120,6 +141,7 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
         lease_ms: 30_000,
         keep_batches: 4,
         initial_version: 3,
+        final_batch: last,
         ..queue
     })
 }

@@ -7,7 +7,8 @@ use berth::protocol::tables::{
     BatchEntry, EntryState, FeedRefusal, OccupyRefusal, PromptQueue, ReserveRefusal, SlotTables, Wish,
 };
 use berth::protocol::{
-    BufferId, Effect, Epoch, Event, EventType, FedPrompt, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
+    BufferId, DrainQueue, Effect, Epoch, Event, EventType, FedPrompt, Lineage, Reason, RunConfig, TrajectoryId,
+    Version, Weights,
 };
 use proptest::sample::Index;
 use uuid::Uuid;
@@ -49,6 +50,13 @@ pub(crate) enum Step {
     Prune(Index),
     /// The trainer calls of a session so many before or after the open one.
     Stranger(i64),
+    /// A trainer that has so many entries fewer than are taken of its batch.
+    Stream {
+        back: i64,
+        min_entries: usize,
+        max_entries: usize,
+    },
+    Drain(Option<DrainQueue>),
 }
 
 /// A run, beside tables that are rebuilt from its effects alone, and its log.
@@ -145,6 +153,12 @@ impl Run {
                 }
             }
             Step::Stranger(ahead) => self.stranger(*ahead),
+            Step::Stream {
+                back,
+                min_entries,
+                max_entries,
+            } => self.stream(*back, *min_entries, *max_entries),
+            Step::Drain(draining) => self.drain(*draining),
         }
         self.check();
     }
@@ -299,9 +313,11 @@ impl Run {
                 }
             }
             Err(refusal) => {
-                let is_gap = matches!(refusal, FeedRefusal::Gap { .. });
-                assert_eq!(is_gap, self.tables.config().prompt_queue);
-                assert!(!is_gap || ahead.is_some_and(|ahead| ahead > 0));
+                match refusal {
+                    FeedRefusal::NoPromptQueue => assert!(!self.tables.config().prompt_queue),
+                    FeedRefusal::Gap { .. } => assert!(ahead.is_some_and(|ahead| ahead > 0)),
+                    FeedRefusal::Draining => assert!(self.tables.draining().is_some()),
+                }
                 assert_eq!(self.tables, before, "a refusal changes nothing");
             }
         }

@@ -26,7 +26,7 @@ pub(in crate::commands) enum Invariant {
     Earliest,
     /// Versions and batches come one after the other, each in its turn.
     Versions,
-    /// A batch has exactly `B` entries.
+    /// A batch has exactly `B` entries, or, as the run's last one, those that are left; and its pieces are all of it.
     BatchesComplete,
     /// A batch that is delivered again is the one that was taken.
     ReplaysIdentical,
@@ -61,7 +61,9 @@ impl Invariant {
             Fault::Invariant(violation) => Self::violated(violation),
             Fault::CannotGoOn(Misfit::NoSuchPlace { .. }) => Self::APlaceForEveryone,
             Fault::InTwoBatches { .. } | Fault::CannotGoOn(Misfit::NotInTables { .. }) => Self::Once,
-            Fault::Incomplete { .. } => Self::BatchesComplete,
+            Fault::Incomplete { .. } | Fault::Final { .. } | Fault::Piece { .. } | Fault::TakenNotDrained { .. } => {
+                Self::BatchesComplete
+            }
             Fault::OutOfTurn { .. }
             | Fault::Publish { .. }
             | Fault::Checkpoint { .. }
@@ -103,6 +105,8 @@ impl Invariant {
             | Fault::Late { .. }
             | Fault::Discard { .. }
             | Fault::CheckpointRepeated { .. }
+            | Fault::DrainRepeated
+            | Fault::NotDrained
             | Fault::Prune { .. }
             | Fault::PrunedElsewhere { .. } => Self::Steps,
         }
@@ -119,6 +123,7 @@ impl Invariant {
             }
             Violation::NotEarliest { .. } | Violation::LeavesNoPlace { .. } => Self::Earliest,
             Violation::Window { .. } | Violation::Abandoned { .. } | Violation::TrainerAhead { .. } => Self::Versions,
+            Violation::Streamed { .. } => Self::BatchesComplete,
             Violation::NotKept { .. } => Self::ReplaysIdentical,
             Violation::WithoutPrompt { .. }
             | Violation::PromptLost { .. }

@@ -1,5 +1,6 @@
 //! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
+mod draining;
 mod events;
 mod health;
 mod looking;
@@ -56,6 +57,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(resuming::checkpoint))
         .routes(routes!(training::next_batch))
         .routes(routes!(training::publish))
+        .routes(routes!(draining::drain))
         .routes(routes!(training::latest_version))
         .routes(routes!(training::list_batches))
         .routes(routes!(training::get_batch))

@@ -24,6 +24,19 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A piece of a batch, as an event tells it or as it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PieceTold {
+    /// The batch.
+    pub version: Version,
+    /// How many of its entries were taken before.
+    pub offset: usize,
+    /// How many were taken then.
+    pub entries: usize,
+    /// Whether it ended a batch that is shorter than the others.
+    pub is_final: bool,
+}
+
 /// What is wrong at an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -127,6 +140,32 @@ pub enum Fault {
         entries: usize,
         /// `B`.
         batch_size: usize,
+    },
+    /// A batch is marked as the run's last, shorter one and is not, or is and not marked.
+    #[error("the batch is marked final: {marked}, and should be the contrary")]
+    Final {
+        /// The event's mark.
+        marked: bool,
+    },
+    /// A piece of a batch is not the one that follows on what was taken.
+    #[error("the piece is {logged}, and should be {}", .expected.map_or_else(|| "none".to_owned(), |piece| piece.to_string()))]
+    Piece {
+        /// What the log says.
+        logged: PieceTold,
+        /// What the model takes then, if anything.
+        expected: Option<PieceTold>,
+    },
+    /// A drain began or ended that had done so before.
+    #[error("the drain changed nothing")]
+    DrainRepeated,
+    /// Entries were discarded as what a run left over that was not at its end, or others than these.
+    #[error("these entries are not what a drained run has left over")]
+    NotDrained,
+    /// What a drained run left over was taken, and was to be discarded.
+    #[error("batch {version} was taken, and what the run has left over is to be discarded")]
+    TakenNotDrained {
+        /// The batch.
+        version: Version,
     },
     /// *Once*: an entry is in two batches.
     #[error("once: {id} is in batch {first} and in batch {second}")]

@@ -22,6 +22,8 @@ pub struct Report {
     pub discarded: BTreeMap<String, u64>,
     /// Batches taken: as many as there are in `batches`.
     pub takes: u64,
+    /// Pieces of batches that were taken.
+    pub pieces: u64,
     /// Times that the batch in training was delivered to another trainer session.
     pub redelivered: u64,
     /// Times that a batch was delivered to be trained again in a replay.

@@ -4,7 +4,7 @@ use super::batches::Batches;
 use super::{Fault, Report};
 use crate::protocol::invariants::{self, Violation};
 use crate::protocol::tables::{SlotTables, Wish};
-use crate::protocol::{Effect, Event, EventType, Version, Weights};
+use crate::protocol::{Effect, Event, EventType, Reason, Version, Weights};
 
 #[derive(Debug)]
 pub(super) struct Run {
@@ -68,14 +68,15 @@ impl Run {
                 Ok(self.model.reserve(weights, &event.ids)?.effects)
             }
             EventType::Occupy => self.expected_of_occupy(event),
+            EventType::Discard if event.reason == Some(Reason::Drained) => self.expected_of_drained(event),
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
             EventType::Feed => self.expected_of_feed(event),
-            EventType::Claim | EventType::Member | EventType::Segment | EventType::Stream | EventType::Drain => {
-                Ok(Vec::new())
-            }
-            EventType::Take => self.expected_of_take(version(event)?),
+            EventType::Claim | EventType::Member | EventType::Segment => Ok(Vec::new()),
+            EventType::Take => self.expected_of_take(event),
+            EventType::Stream => self.expected_of_stream(event),
+            EventType::Drain => self.expected_of_drain(event),
             EventType::Deliver => self.expected_of_deliver(event),
             EventType::Publish => self.expected_of_publish(version(event)?),
             EventType::TrainerOpened => self.expected_of_resume(event),

@@ -27,6 +27,7 @@ pub fn check(tables: &SlotTables) -> Vec<Violation> {
         &tables.buffers(),
     );
     records(tables, &mut violations);
+    streamed(tables, &mut violations);
     trainer(tables, &mut violations);
     prompts::check(tables, &mut violations);
     violations
@@ -240,6 +241,20 @@ fn trainer(tables: &SlotTables, violations: &mut Vec<Violation>) {
     }
 }
 
+/// Pieces are taken of buffer `V` alone, and of what has finished; a batch of which nothing is left is one, and open no more.
+fn streamed(tables: &SlotTables, violations: &mut Vec<Violation>) {
+    let streamed = tables.streamed();
+    if streamed == 0 {
+        return;
+    }
+    let batch_size = tables.config().batch_size as usize;
+    let next_buffer = tables.next_buffer();
+    let is_idle = next_buffer == BufferId(tables.policy_version().0);
+    if !is_idle || streamed >= batch_size || tables.streamed_entries().len() != streamed {
+        violations.push(Violation::Streamed { next_buffer, streamed });
+    }
+}
+
 /// *A place for everyone*, and *Once* between records and slots: a live entry sits in exactly the slot that its record
 /// names, as what it is, and no slot holds another one.
 fn records(tables: &SlotTables, violations: &mut Vec<Violation>) {
@@ -254,8 +269,9 @@ fn records(tables: &SlotTables, violations: &mut Vec<Violation>) {
     for (id, entry) in tables.entries() {
         let recorded = match entry.state {
             EntryState::Reserved { place } => Some((place, entry.version, false)),
-            EntryState::Occupied { place } => Some((place, entry.version, true)),
-            EntryState::Taken { .. } | EntryState::Discarded { .. } => None,
+            EntryState::Occupied { place } if !tables.is_streamed(place) => Some((place, entry.version, true)),
+            EntryState::Taken { place } if tables.is_streamed(place) => Some((place, entry.version, true)),
+            EntryState::Occupied { .. } | EntryState::Taken { .. } | EntryState::Discarded { .. } => None,
         };
         if slots.remove(&id) != recorded {
             violations.push(Violation::Misplaced { id });

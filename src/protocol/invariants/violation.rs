@@ -140,6 +140,14 @@ pub enum Violation {
         /// The entry.
         id: TrajectoryId,
     },
+    /// *Stream*: more was taken of the next buffer than a piece of a batch to come.
+    #[error("stream: {streamed} entries of buffer {next_buffer} cannot be taken, and the batch not")]
+    Streamed {
+        /// `H`.
+        next_buffer: BufferId,
+        /// How many are said to be taken.
+        streamed: usize,
+    },
     /// *Packed*: a reserved entry could legally sit in a later empty slot.
     #[error("packed: {id} is reserved in {place} although {free} is empty and legal for it")]
     ReservedTooEarly {

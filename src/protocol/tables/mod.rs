@@ -9,6 +9,7 @@
 
 mod buffer;
 mod discard;
+mod drain;
 mod fates;
 mod kept;
 mod lineage;
@@ -22,16 +23,19 @@ mod replay_trainer;
 mod reserve;
 mod resume;
 mod session;
+mod stream;
 mod take;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BufferId, Effect, Epoch, Lineage, Place, Reason, RunConfig, Slot, TrajectoryId, Version, Weights};
+use super::{
+    BufferId, DrainQueue, Effect, Epoch, Lineage, Place, Reason, RunConfig, Slot, TrajectoryId, Version, Weights,
+};
 use buffer::Buffer;
 use lineage::RewindPoints;
 use session::Session;
@@ -47,6 +51,7 @@ pub use replay::Misfit;
 pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
 pub use resume::{Behind, Resume, ResumeKind, ResumeRefusal, Resumed};
 pub use session::SessionRefusal;
+pub use stream::{Piece, Stream, StreamRefusal, StreamRequest};
 pub use take::{BatchEntry, Delivery, Take};
 
 /// The slot tables of a run, and the record of every entry that ever had a place in them.
@@ -58,6 +63,10 @@ pub struct SlotTables {
     window: VecDeque<Buffer>,
     /// The first buffer not yet wholly taken. The window may be empty (η = 0, trainer busy), so this is kept apart.
     next_buffer: BufferId,
+    /// How many entries of buffer `H` are taken, in its front-most slots; fewer than `batch_size`.
+    streamed: usize,
+    /// Whether the run is being finished.
+    draining: Option<DrainQueue>,
     /// `T`, the version that the trainer process stands at.
     trainer_version: Version,
     /// The trainer's session: which, and what was delivered to it.
@@ -69,6 +78,8 @@ pub struct SlotTables {
     rewinds: RewindPoints,
     /// What is remembered of the taken batches, in slot order. A forced resume leaves numbers out.
     batches: BTreeMap<Version, Vec<BatchEntry>>,
+    /// Those that were taken shorter than the others, because the run ended.
+    finals: BTreeSet<Version>,
     /// Batches below this one have been let go of, and may be forgotten.
     oldest_kept: Version,
     entries: BTreeMap<TrajectoryId, Entry>,
@@ -102,7 +113,7 @@ pub enum EntryState {
         /// Its slot.
         place: Place,
     },
-    /// Trained, or in training.
+    /// Trained, or in training: in a batch, or in a piece of one, and then still in its open buffer.
     Taken {
         /// The batch, and the slot that it had in it.
         place: Place,
@@ -127,7 +138,7 @@ pub enum DiscardedFrom {
 }
 
 impl Entry {
-    /// The open slot that the entry sits in, while it does.
+    /// The open slot that the entry sits in, while it does and can leave it.
     pub fn place(&self) -> Option<Place> {
         match self.state {
             EntryState::Reserved { place } | EntryState::Occupied { place } => Some(place),
@@ -153,6 +164,9 @@ impl SlotTables {
             first_lineage: Lineage::default(),
             rewinds: RewindPoints::default(),
             batches: BTreeMap::new(),
+            finals: BTreeSet::new(),
+            streamed: 0,
+            draining: None,
             entries: BTreeMap::new(),
             prompts: PromptQueue::of(&config),
             config,

@@ -21,8 +21,8 @@ pub enum OccupyRefusal {
     /// No such entry was ever admitted, or it has been forgotten.
     #[error("no such entry")]
     Unknown,
-    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, or there is no slot that
-    /// Reserve could give it.
+    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, the run is finished, or
+    /// there is no slot that Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
     /// Its prompt was handed out again, has failed or was dropped, since the entry was discarded (*Late occupy*).
@@ -76,7 +76,7 @@ impl SlotTables {
         if self.is_superseded(id) {
             return Err(OccupyRefusal::Superseded);
         }
-        if self.is_abandoned(weights) {
+        if self.is_abandoned(weights) || self.is_finished() {
             return Err(OccupyRefusal::Discarded(reason));
         }
         let version = weights.version;

@@ -83,6 +83,9 @@ pub enum FeedRefusal {
     /// The run hands out no prompts.
     #[error("the run has no prompt queue")]
     NoPromptQueue,
+    /// The run is being finished, and the page would add something.
+    #[error("the run is being finished")]
+    Draining,
     /// Prompts between what was fed and this page are missing.
     #[error("{fed} prompts were fed, and the page begins at {offset}")]
     Gap {
@@ -264,6 +267,9 @@ impl SlotTables {
         let offset = offset.unwrap_or(fed);
         let known = fed.checked_sub(offset).ok_or(FeedRefusal::Gap { offset, fed })?;
         let known = usize::try_from(known).unwrap_or(usize::MAX).min(prompts.len());
+        if self.draining.is_some() && known < prompts.len() {
+            return Err(FeedRefusal::Draining);
+        }
         queue.append(&prompts[known..]);
         Ok(queue.fed)
     }

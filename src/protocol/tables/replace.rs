@@ -32,11 +32,17 @@ impl SlotTables {
         self.place_anew(staying, effects);
     }
 
-    /// On to `version`, which the ledger has not reached: what is too stale for it is lost, and batches stay.
+    /// On to `version`, which the ledger has not reached: what is too stale for it is lost, and batches stay. What was taken of
+    /// an unfinished one is trained, and there is no batch to keep it in.
     pub(super) fn jump(&mut self, version: Version, effects: &mut Vec<Effect>) {
-        let (staying, leaving) = self
-            .in_order_of_placing(Vec::new())
+        let displaced = self.in_order_of_placing(Vec::new());
+        for BatchEntry { id, .. } in self.streamed_entries() {
+            self.forget(id);
+            effects.push(Effect::Pruned { id });
+        }
+        let (staying, leaving) = displaced
             .into_iter()
+            .filter(|entry| self.entries.contains_key(&entry.id))
             .partition(|entry| self.deadline(entry.version) >= BufferId(version.0));
         self.start_from(version);
         self.leave(leaving, &Reason::TooStale, effects);
@@ -49,6 +55,7 @@ impl SlotTables {
         self.trainer_version = version;
         self.next_buffer = BufferId(version.0);
         self.window = empty_window(version, &self.config);
+        self.streamed = 0;
     }
 
     /// Forgets what is left of the batches from `from` on that are let go of: their numbers are given anew.
@@ -67,6 +74,7 @@ impl SlotTables {
     /// The entries of the batches from `from` on, by place. The batches are no longer.
     pub(super) fn dissolve_batches(&mut self, from: Version) -> Vec<Displaced> {
         let mut displaced = Vec::new();
+        self.finals.split_off(&from);
         for (batch, entries) in self.batches.split_off(&from) {
             for BatchEntry { id, version } in entries {
                 let from = match self.entries.get(&id).map(|entry| &entry.state) {

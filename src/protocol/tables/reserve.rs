@@ -22,6 +22,8 @@ pub struct Reserved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
+    /// The run is being finished.
+    Draining,
     /// `max_concurrency` entries are being generated.
     Concurrency,
     /// No buffer that an entry of this version may be trained in is both not ready and in possession of an empty slot.
@@ -151,6 +153,9 @@ impl SlotTables {
     }
 
     fn admission(&self, version: Version) -> Result<Place, BlockedBy> {
+        if self.is_draining_to_a_stop() {
+            return Err(BlockedBy::Draining);
+        }
         let reserved = self.reserved() as u64;
         if self.config.max_concurrency.is_some_and(|limit| reserved >= limit) {
             return Err(BlockedBy::Concurrency);
