@@ -67,6 +67,10 @@ fn drawn(events: &[Event], status: &Value) -> String {
     for event in events {
         for logged in &event.effects {
             let id = logged.effect.id();
+            let is_gone = matches!(logged.effect, Effect::Discarded { .. } | Effect::Pruned { .. });
+            if logged.effect.to().is_none() && !is_gone {
+                continue;
+            }
             let drawn = entries.remove(&id).map(|(_, drawn)| drawn);
             let Some(to) = logged.effect.to() else { continue };
             let drawn = match logged.effect {

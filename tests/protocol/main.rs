@@ -17,6 +17,8 @@ mod jumping;
 mod keeping;
 mod leases;
 mod lineage;
+mod prompt_fates;
+mod prompts;
 mod re_creating;
 mod repeating;
 mod replaying;
