@@ -3,6 +3,7 @@
 mod broken_logs;
 mod faults;
 mod journal;
+mod pieces;
 mod prompts;
 mod trainer;
 

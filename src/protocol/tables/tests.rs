@@ -1,6 +1,7 @@
 //! The operations on whole tables, in the protocol's words and notation.
 
 mod discard;
+mod draining;
 mod example;
 mod forced;
 mod kept;
@@ -12,6 +13,7 @@ mod replaying;
 mod reserve;
 mod resume;
 mod rewind;
+mod streaming;
 mod train;
 
 use super::{Behind, Delivery, Occupied, Reserved, Resume, ResumeRefusal, Resumed, SlotTables, Take};
@@ -47,7 +49,7 @@ fn discard(tables: &mut SlotTables, letter: char, reason: &str) -> Vec<Effect> {
 /// The letters of the batch that is taken, or `None` if none can be.
 fn take(tables: &mut SlotTables) -> Option<String> {
     match try_take(tables) {
-        Take::NotReady { .. } => None,
+        Take::NotReady { .. } | Take::Drained { .. } => None,
         Take::Taken { entries, .. } => Some(entries.iter().map(|e| letter(e.id)).collect()),
     }
 }
@@ -60,7 +62,7 @@ fn try_take(tables: &mut SlotTables) -> Take {
 /// What giving a batch was: its letters, and `taken`, `delivered` or `repeated`.
 fn delivery(tables: &mut SlotTables) -> (String, Delivery) {
     match try_take(tables) {
-        Take::NotReady { .. } => panic!("there is no batch"),
+        Take::NotReady { .. } | Take::Drained { .. } => panic!("there is no batch"),
         Take::Taken { entries, delivery, .. } => (entries.iter().map(|e| letter(e.id)).collect(), delivery),
     }
 }

@@ -91,7 +91,7 @@ fn a_fixed_part_of_the_configuration_that_changed() {
     journal.occupy("a");
     assert_eq!(
         found(&journal),
-        ["event 3: only max_concurrency, lease_ms and keep_batches of a run can change"]
+        ["event 3: only a run's limits of time and number can change"]
     );
 }
 
