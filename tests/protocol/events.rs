@@ -34,8 +34,7 @@ async fn each_step_is_one_event_that_says_what_who_and_where() {
         .map(|event| without(event.clone(), &["at_ms", "mark"]))
         .collect();
     let place = |buffer: u64, slot: u64| json!({ "buffer": buffer, "slot": slot });
-    let config = json!({ "batch_size": 1, "max_staleness": 1, "slots_per_buffer": 1, "max_concurrency": null,
-                         "lease_ms": 30_000, "keep_batches": 256, "initial_version": 0 });
+    let config = run.get("").await.ok()["config"].clone();
     let reserved = |seq: u64, id: &str, prompt: &str, buffer: u64| {
         json!({ "seq": seq, "type": "reserve", "worker": "rollout-1", "session": "rollout-1-1", "version": 0, "ids": [id],
                 "from": [null], "to": [place(buffer, 0)], "versions": [0],

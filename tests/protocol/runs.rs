@@ -20,7 +20,10 @@ async fn a_run_needs_only_a_batch_size_and_a_bound() {
     let expected = json!({
         "run": "grpo-7b",
         "config": { "batch_size": 2, "max_staleness": 1, "slots_per_buffer": 2, "max_concurrency": null,
-                    "lease_ms": 30_000, "keep_batches": 256, "initial_version": 0 },
+                    "group_size": 1, "group_candidates": 1, "auto_occupy": true, "drop_zero_variance": false, "adopt_groups": false,
+                    "lease_ms": 30_000, "reservation_timeout_ms": null, "stuck_timeout_ms": null, "stuck_max_reserved": null,
+                    "keep_batches": 256, "initial_version": 0, "prompt_queue": false, "order": "fed", "order_window": 2,
+                    "max_attempts": 3, "drop_on": [], "final_batch": "short" },
         "policy_version": 0, "lineage": 0, "next_buffer": 0, "trainer_version": 0,
         "reserved": 0, "generating": 0, "occupied": 0, "workers": 0, "kept_batches": 0, "oldest_kept": null, "seq": 1,
         "buffers": [buffer(0), buffer(1)],
@@ -39,7 +42,10 @@ async fn every_process_of_a_job_may_create_it() {
 
     // Said in full, or left to the defaults, and in what can change also otherwise.
     let in_full = json!({ "batch_size": 2, "max_staleness": 1, "slots_per_buffer": 2, "max_concurrency": 7,
-                          "lease_ms": 60_000, "keep_batches": 3, "initial_version": 0 });
+                          "lease_ms": 60_000, "keep_batches": 3, "initial_version": 0, "group_size": 1, "group_candidates": 1,
+                          "auto_occupy": true, "drop_zero_variance": false, "adopt_groups": false, "reservation_timeout_ms": 5,
+                          "stuck_timeout_ms": 6, "stuck_max_reserved": 7, "prompt_queue": false, "order": "fed", "order_window": 2,
+                          "max_attempts": 3, "drop_on": [], "final_batch": "short" });
     for config in [json!({ "batch_size": 2, "max_staleness": 1 }), in_full] {
         let status = run.put("", config).await.status(200);
         assert_eq!(
@@ -64,8 +70,9 @@ async fn a_run_that_was_created_otherwise_is_refused_with_the_fields_that_differ
         json!(["slots_per_buffer"])
     );
     assert_eq!(
+        // The window's default is the batch size.
         fields(json!({ "batch_size": 3, "max_staleness": 2, "initial_version": 5 })).await,
-        json!(["batch_size", "max_staleness", "initial_version"])
+        json!(["batch_size", "max_staleness", "initial_version", "order_window"])
     );
 }
 
@@ -87,6 +94,16 @@ async fn a_configuration_has_bounds() {
         ("lease_ms", json!([1_000, 3_600_000])),
         ("keep_batches", json!([1])),
         ("initial_version", json!([0, 1_000_000])),
+        ("group_size", json!([1, 1_024])),
+        ("group_candidates", json!([1, 1_024])),
+        ("reservation_timeout_ms", json!([1, null])),
+        ("stuck_timeout_ms", json!([1, null])),
+        ("stuck_max_reserved", json!([1, null])),
+        ("order", json!(["fed", "longest_first"])),
+        ("order_window", json!([1, 1_000_000])),
+        ("max_attempts", json!([1, 1_000_000])),
+        ("drop_on", json!([[], ["stuck_timeout", "timed_out"]])),
+        ("final_batch", json!(["short", "discard"])),
     ];
     for (field, values) in legal {
         for (number, value) in each(&values).enumerate() {
@@ -102,9 +119,16 @@ async fn a_configuration_has_bounds() {
         ("keep_batches", json!([0])),
         ("initial_version", json!([-1])),
         ("max_stalness", json!([1])),
-        ("group_size", json!([1])),
-        ("prompt_queue", json!([false])),
-        ("reservation_timeout_ms", json!([null])),
+        ("group_size", json!([0, 1_025, null])),
+        ("group_candidates", json!([0, 1_025])),
+        ("drop_zero_variance", json!([true, 1])),
+        ("reservation_timeout_ms", json!([0, -1])),
+        ("stuck_timeout_ms", json!([0, -1])),
+        ("stuck_max_reserved", json!([0])),
+        ("order", json!(["random", null])),
+        ("order_window", json!([0])),
+        ("max_attempts", json!([0])),
+        ("final_batch", json!(["long"])),
     ];
     for (field, values) in illegal {
         for value in each(&values) {
@@ -251,7 +275,11 @@ async fn what_cannot_change_of_a_run_is_not_changed() {
         ("max_concurrency", json!(0)),
         ("keep_batches", json!(0)),
         ("keep_batches", json!(null)),
-        ("stuck_timeout_ms", json!(1_000)),
+        ("reservation_timeout_ms", json!(0)),
+        ("stuck_timeout_ms", json!(0)),
+        ("stuck_max_reserved", json!(0)),
+        ("group_size", json!(2)),
+        ("prompt_queue", json!(true)),
     ] {
         let refusal = run.patch("", json!({ field: value })).await;
         assert_eq!(refusal.problem(400, "invalid_request")["field"], field);
