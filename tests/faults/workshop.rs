@@ -82,12 +82,18 @@ impl Workshop {
 
     async fn fill(&self) {
         let config = json!({ "batch_size": 1, "max_staleness": 1, "slots_per_buffer": 2, "lease_ms": 3_600_000,
-                             "keep_batches": 1_000, "initial_version": 0 });
+                             "keep_batches": 1_000, "initial_version": 0, "prompt_queue": true, "order": "longest_first",
+                             "order_window": 4, "max_attempts": 3, "drop_on": [], "final_batch": "short" });
         let create = json!({ "creating": true, "config": config });
         migrations::climb(&self.store, &self.keys, &migrations::LADDER, 0)
             .await
             .expect("a layout");
         self.done(&script::CREATE, create).await;
+        let prompts: Vec<_> = (0..9)
+            .map(|number| json!({ "id": "q", "data": "{}", "expected_tokens": number }))
+            .collect();
+        self.done(&script::FEED, json!({ "offset": 0, "prompts": prompts }))
+            .await;
         for (worker, session) in [
             ("silent", "s"),
             ("restarted", "old"),
@@ -159,8 +165,8 @@ pub(crate) fn occupy_by(worker: &str, session: &str, id: &str) -> Value {
     calls(json!({ "worker": worker, "session": session, "items": [item] }))
 }
 
-/// Parts that only runs with groups, time-outs or a prompt queue fill.
-const SPECIAL: [&str; 7] = ["members", "orphans", "ages", "prompts", "queue", "fates", "figures"];
+/// Parts that only runs with groups or time-outs fill.
+const SPECIAL: [&str; 4] = ["members", "orphans", "ages", "figures"];
 
 /// Whether each key of the run holds something.
 pub(crate) fn is_full(dumps: &Dumps) -> bool {
