@@ -66,6 +66,13 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED, "reason": "failed" })),
             at_once(json!({ "id": OCCUPIED, "reason": "filtered", "note": "a note" })),
         ],
+        "drain" => {
+            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
+            vec![
+                at_once(drain(true)),
+                after([Run(&script::DRAIN, drain(true))], drain(false)),
+            ]
+        }
         "heartbeat" => {
             let by_holder = |fields: Value| {
                 let mut fields = fields;
@@ -124,6 +131,16 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 ),
                 after([Command("ZADD", "forget", &["-1", "session:restarted\0old"])], sweep()),
                 after([Run(&script::CONFIGURE, keep_one)], sweep()),
+                after([set(json!({ "reservation_timeout_ms": -1 }))], sweep()),
+                // The trainer waits, and nobody can be admitted.
+                after(
+                    [
+                        Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" })),
+                        Run(&script::TAKE, json!({})),
+                        set(json!({ "stuck_timeout_ms": -1, "max_concurrency": 1 })),
+                    ],
+                    sweep(),
+                ),
             ]
         }
         "trim" => {
@@ -167,6 +184,17 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
                 after([Run(&script::TAKE, json!({}))], resume(3, "replay", false)),
             ]
         }
+        "stream" => {
+            let piece = || json!({ "from": 0, "min_entries": 1, "max_entries": 1 });
+            vec![
+                at_once(piece()),
+                after([Run(&script::TAKE, json!({}))], piece()),
+                after(
+                    [Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" }))],
+                    piece(),
+                ),
+            ]
+        }
         "take" => vec![
             at_once(json!({})),
             after([Run(&script::TAKE, json!({}))], json!({})),
@@ -181,8 +209,9 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
 
 /// The shortest lease that a script takes: what was granted before is older.
 fn let_a_lease_pass() -> Before {
-    Run(
-        &script::CONFIGURE,
-        json!({ "changes": { "lease_ms": -1 }, "cleared": [] }),
-    )
+    set(json!({ "lease_ms": -1 }))
+}
+
+fn set(changes: Value) -> Before {
+    Run(&script::CONFIGURE, json!({ "changes": changes, "cleared": [] }))
 }

@@ -61,6 +61,7 @@ async fn every_call_of_the_document_is_served() {
             ("POST", "discard") => json!({ "reason": "failed" }),
             ("POST", "claim") => json!({ "worker": "rollout-2" }),
             ("POST", "trainer") => json!({ "trainer": "t0", "resume_from": 1 }),
+            ("POST", "drain") => json!({ "drain": true }),
             ("POST", "versions" | "checkpoints") => json!({ "version": 1 }),
             _ => json!({}),
         };
@@ -99,6 +100,7 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         ("versions", json!({ "version": 0, "lineages": 0 })),
         ("trainer", json!({ "trainer": "t0", "lineages": 0 })),
         ("checkpoints", json!({ "version": 0, "lineages": 0 })),
+        ("drain", json!({ "drain": true, "lineages": 0 })),
     ] {
         assert_eq!(field(run.post(path, body).await), "lineages", "{path}");
     }

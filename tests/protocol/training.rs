@@ -32,7 +32,7 @@ async fn a_batch_is_taken_only_when_it_is_ready() {
     );
     assert_eq!(
         without(answer["batch"].clone(), &["trajectories"]),
-        json!({ "version": 0, "redelivered": false, "replayed": false, "offset": 0, "complete": true })
+        json!({ "version": 0, "redelivered": false, "replayed": false, "offset": 0, "complete": true, "final": false })
     );
     assert_eq!(prompts(&answer["batch"]["trajectories"]), "a c");
     assert_eq!(run.tables().await, "b d");
