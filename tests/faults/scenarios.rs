@@ -65,6 +65,8 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
         "discard" => vec![
             at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED, "reason": "failed" })),
             at_once(json!({ "id": OCCUPIED, "reason": "filtered", "note": "a note" })),
+            at_once(json!({ "id": OCCUPIED, "reason": "filtered", "requeue": true })),
+            at_once(json!({ "id": RESERVED, "reason": "timed_out" })),
         ],
         "drain" => {
             let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
@@ -72,6 +74,10 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 at_once(drain(true)),
                 after([Run(&script::DRAIN, drain(true))], drain(false)),
             ]
+        }
+        "feed" => {
+            let page = |offset: Option<u64>| json!({ "offset": offset, "prompts": [{ "id": "q" }, { "id": "r" }] });
+            vec![at_once(page(Some(8))), at_once(page(None))]
         }
         "heartbeat" => {
             let by_holder = |fields: Value| {
@@ -152,6 +158,11 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
         "view_held" => vec![
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "worker": "holder", "after": DISCARDED, "limit": 1 })),
+        ],
+        "view_prompts" => vec![
+            at_once(json!({ "limit": 100 })),
+            at_once(json!({ "state": "queued", "limit": 1, "after_queued": { "score": "0", "member": "" } })),
+            at_once(json!({ "state": "failed", "limit": 100 })),
         ],
         "view_workers" => vec![
             at_once(json!({ "limit": 100 })),

@@ -24,9 +24,9 @@ macro_rules! every_key_is_left_as_it_was_by {
 }
 
 every_key_is_left_as_it_was_by! {
-    checkpoint claim configure create delete discard drain heartbeat occupy open_session publish reserve resume stream sweep
+    checkpoint claim configure create delete discard drain feed heartbeat occupy open_session publish reserve resume stream sweep
     take trim
-    view_entry view_held view_run view_slots view_workers
+    view_entry view_held view_prompts view_run view_slots view_workers
 }
 
 #[test]

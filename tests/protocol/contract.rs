@@ -48,7 +48,12 @@ async fn every_call_of_the_document_is_served() {
     }
 
     for (method, path) in calls {
-        let (run, id) = run_in_which_all_is_possible(&ledger).await;
+        let (run, id) = if path.ends_with("/prompts") {
+            let config = json!({ "batch_size": 1, "max_staleness": 0, "prompt_queue": true });
+            (ledger.run(config).await, String::new())
+        } else {
+            run_in_which_all_is_possible(&ledger).await
+        };
         let filled = path
             .replace("{run}", run.name())
             .replace("{id}", &id)
@@ -60,6 +65,7 @@ async fn every_call_of_the_document_is_served() {
             ("POST", "occupy") if !path.contains("{id}") => json!({ "trajectories": [{ "id": id }] }),
             ("POST", "discard") => json!({ "reason": "failed" }),
             ("POST", "claim") => json!({ "worker": "rollout-2" }),
+            ("POST", "prompts") => json!({ "prompts": [{ "id": "q" }] }),
             ("POST", "trainer") => json!({ "trainer": "t0", "resume_from": 1 }),
             ("POST", "drain") => json!({ "drain": true }),
             ("POST", "versions" | "checkpoints") => json!({ "version": 1 }),
@@ -97,6 +103,7 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         (&trajectory("claim"), json!({ "worker": "w", "lineages": 0 })),
         ("workers/w/heartbeat", json!({ "lineages": 0 })),
         ("batches/next", json!({ "lineages": 0 })),
+        ("prompts", json!({ "prompts": [{ "id": "q" }], "lineages": 0 })),
         ("versions", json!({ "version": 0, "lineages": 0 })),
         ("trainer", json!({ "trainer": "t0", "lineages": 0 })),
         ("checkpoints", json!({ "version": 0, "lineages": 0 })),
@@ -113,6 +120,7 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         "batches",
         "batches/0",
         "trajectories",
+        "prompts",
         "events",
         "versions/latest",
     ] {

@@ -339,6 +339,40 @@ async fn what_a_client_gave_up_is_refused_with_its_reason() {
     assert_eq!(counts(&run).await, json!({ "queued": 3, "failed": 1 }));
 }
 
+/// The entries are forgotten an hour after they were discarded, which is over here.
+#[tokio::test]
+async fn filtered_prompts_are_forgotten_with_their_entries_and_failed_ones_stay_listed() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let (run, worker, a) = given_a(&ledger, json!({ "batch_size": 1, "max_staleness": 0 })).await;
+    worker.occupy(&a, json!({})).await.ok();
+    worker.discard(&a, "no_gradient").await.ok();
+    let b = gets(&worker, 0).await;
+    worker.discard(&b, "broken").await.ok();
+    let trainer = Trainer::first(&run).await;
+    train(&worker, &trainer, 0..1).await;
+
+    let mut connection = ledger.database.connection().await;
+    for id in [&a, &b] {
+        let mut over = redis::cmd("ZADD");
+        over.arg(format!("berth:{{{}}}:forget", run.name()));
+        over.arg(-1).arg(format!("entry:{id}"));
+        let _: u64 = over.query_async(&mut connection).await.expect("a write");
+    }
+    for id in [&a, &b] {
+        eventually("the entry is forgotten", async || {
+            run.get(&format!("trajectories/{id}")).await.status == 404
+        })
+        .await;
+    }
+
+    assert_eq!(in_state(&run, "filtered").await, "");
+    assert_eq!(in_state(&run, "failed").await, "b 1");
+    assert_eq!(
+        counts(&run).await,
+        json!({ "queued": 1, "trained": 1, "filtered": 1, "failed": 1 })
+    );
+}
+
 async fn drain(run: &Run, queue: &str) -> Value {
     run.post("drain", json!({ "drain": true, "queue": queue })).await.ok()
 }
