@@ -224,6 +224,34 @@ async fn what_the_trainer_waited_for_too_long_goes_behind_all_that_is_fed() {
     is_lawful(&run).await;
 }
 
+/// Buffer 0 has room, and there is no prompt to fill it with: only the worker that hangs could.
+#[tokio::test]
+async fn all_that_is_left_hangs_behind_a_live_heartbeat_and_is_given_to_another_worker() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let config = json!({ "batch_size": 2, "max_staleness": 0, "stuck_timeout_ms": 300 });
+    let run = ledger.run(with_queue(config)).await;
+    feed(&run, "a").await.ok();
+    let hung = Worker::of(&run, "hung");
+    let a = gets(&hung, 0).await;
+    assert_eq!(run.take().await.ok()["buffer_state"], "pending");
+
+    eventually("the trainer has waited for long enough", async || {
+        run.take().await.ok();
+        hung.heartbeat(json!({})).await.ok();
+        trajectory(&run, &a).await["reason"] == "stuck_timeout"
+    })
+    .await;
+
+    assert_eq!(hung.is_told().await, json!([[a, "stuck_timeout"]]));
+    let other = Worker::of(&run, "other");
+    let answer = other.reserve(json!({ "version": 0 })).await.ok();
+    assert_eq!(
+        only(&answer["granted"][0], &["prompt", "attempt"]),
+        json!({ "prompt": "a", "attempt": 2 })
+    );
+    is_lawful(&run).await;
+}
+
 #[tokio::test]
 async fn what_is_filtered_is_used_up_and_what_is_given_up_has_failed() {
     let Some(ledger) = Ledger::start().await else { return };
