@@ -63,7 +63,7 @@ pub struct PromptShown {
     pub attempt: Attempt,
     /// What is handed out with it.
     #[serde(default)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub data: Option<PromptData>,
     /// How many tokens its trajectory is expected to have.
     pub expected_tokens: Option<u64>,

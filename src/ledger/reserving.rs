@@ -51,7 +51,7 @@ pub struct Grant {
     pub attempt: u32,
     /// What was fed with its prompt, if the ledger hands the prompts out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub data: Option<PromptData>,
 }
 

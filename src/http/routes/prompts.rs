@@ -37,7 +37,7 @@ pub(super) struct OnePrompt {
     #[schema(value_type = String)]
     id: Prompt,
     /// What is handed out with it: JSON of at most 16 KiB.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     data: Option<Box<RawValue>>,
     /// How many tokens its trajectory is expected to have, for `longest_first`.
     expected_tokens: Option<u64>,
