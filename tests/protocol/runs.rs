@@ -25,7 +25,7 @@ async fn a_run_needs_only_a_batch_size_and_a_bound() {
                     "keep_batches": 256, "initial_version": 0, "prompt_queue": false, "order": "fed", "order_window": 2,
                     "max_attempts": 3, "drop_on": [], "final_batch": "short" },
         "policy_version": 0, "lineage": 0, "next_buffer": 0, "trainer_version": 0,
-        "reserved": 0, "generating": 0, "occupied": 0, "workers": 0, "kept_batches": 0, "oldest_kept": null, "seq": 1,
+        "draining": false, "finished": false, "reserved": 0, "generating": 0, "occupied": 0, "workers": 0, "kept_batches": 0, "oldest_kept": null, "seq": 1,
         "buffers": [buffer(0), buffer(1)],
         "trainer": { "name": null, "epoch": 0, "state": "never_seen", "since_at_ms": null, "last_call_at_ms": null },
         "totals": { "reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0 },
