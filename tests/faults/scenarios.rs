@@ -68,17 +68,6 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "id": OCCUPIED, "reason": "filtered", "requeue": true })),
             at_once(json!({ "id": RESERVED, "reason": "timed_out" })),
         ],
-        "drain" => {
-            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
-            vec![
-                at_once(drain(true)),
-                after([Run(&script::DRAIN, drain(true))], drain(false)),
-            ]
-        }
-        "feed" => {
-            let page = |offset: Option<u64>| json!({ "offset": offset, "prompts": [{ "id": "q" }, { "id": "r" }] });
-            vec![at_once(page(Some(8))), at_once(page(None))]
-        }
         "heartbeat" => {
             let by_holder = |fields: Value| {
                 let mut fields = fields;
@@ -159,17 +148,36 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "worker": "holder", "after": DISCARDED, "limit": 1 })),
         ],
-        "view_prompts" => vec![
-            at_once(json!({ "limit": 100 })),
-            at_once(json!({ "state": "queued", "limit": 1, "after_queued": { "score": "0", "member": "" } })),
-            at_once(json!({ "state": "failed", "limit": 100 })),
-        ],
         "view_workers" => vec![
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "after": "r", "limit": 1 })),
         ],
         "delete" | "view_run" | "view_slots" => vec![at_once(json!({}))],
+        "drain" | "feed" | "view_prompts" => of_a_queue(script),
         trainers => of_a_trainer(trainers),
+    }
+}
+
+/// Those of the prompt queue, and of the end of a run.
+fn of_a_queue(script: &str) -> Vec<Scenario> {
+    match script {
+        "drain" => {
+            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
+            vec![
+                at_once(drain(true)),
+                after([Run(&script::DRAIN, drain(true))], drain(false)),
+            ]
+        }
+        "feed" => {
+            let page = |offset: Option<u64>| json!({ "offset": offset, "prompts": [{ "id": "q" }, { "id": "r" }] });
+            vec![at_once(page(Some(8))), at_once(page(None))]
+        }
+        "view_prompts" => vec![
+            at_once(json!({ "limit": 100 })),
+            at_once(json!({ "state": "queued", "limit": 1, "after_queued": { "score": "0", "member": "" } })),
+            at_once(json!({ "state": "failed", "limit": 100 })),
+        ],
+        unknown => panic!("no scenario for {unknown}"),
     }
 }
 

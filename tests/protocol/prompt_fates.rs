@@ -113,14 +113,14 @@ async fn surplus_costs_no_attempt() {
 
 /// Trains one batch of one entry for each of the versions, of the next prompts.
 async fn train(worker: &Worker, trainer: &Trainer, versions: std::ops::Range<u64>) -> Vec<String> {
-    let mut trained = Vec::new();
+    let mut batches = Vec::new();
     for version in versions {
         let id = gets(worker, version).await;
         worker.occupy(&id, json!({})).await.ok();
-        trained.push(prompts(&trainer.take().await.ok()["batch"]["trajectories"]));
+        batches.push(prompts(&trainer.take().await.ok()["batch"]["trajectories"]));
         trainer.publish(version + 1).await.ok();
     }
-    trained
+    batches
 }
 
 #[tokio::test]

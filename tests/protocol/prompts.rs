@@ -320,7 +320,7 @@ async fn a_run_goes_through_its_data_several_times_with_the_same_ids() {
         .await;
     let worker = Worker::of(&run, "rollout-1");
     let trainer = Trainer::first(&run).await;
-    let mut trained = Vec::new();
+    let mut batches = Vec::new();
 
     for version in 0..4 {
         if version % 2 == 0 {
@@ -331,11 +331,11 @@ async fn a_run_goes_through_its_data_several_times_with_the_same_ids() {
             worker.occupy(&id, json!({})).await.ok();
         }
         let batch = trainer.take().await.ok()["batch"].clone();
-        trained.push(prompts(&batch["trajectories"]));
+        batches.push(prompts(&batch["trajectories"]));
         trainer.publish(version + 1).await.ok();
     }
 
-    assert_eq!(trained, ["a b", "c d", "a b", "c d"]);
+    assert_eq!(batches, ["a b", "c d", "a b", "c d"]);
     assert_eq!(counts(&run).await, json!({ "trained": 8 }));
     is_sound(&run).await;
 }

@@ -54,12 +54,9 @@ impl SlotTables {
             discarded_from,
         };
         self.record(id, version, state);
-        effects.push(Effect::Discarded {
-            id,
-            reason: reason.clone(),
-            from,
-        });
-        self.settle_prompt(id, &reason, discarded_from, wish, effects);
+        let prompt = self.settle_prompt(id, &reason, discarded_from, wish);
+        effects.push(Effect::Discarded { id, reason, from });
+        effects.extend(prompt);
     }
 
     /// *Cascade*: while some reserved entry sits before the gap and the gap is legal for it, the earliest such entry

@@ -359,26 +359,23 @@ impl SlotTables {
         });
     }
 
-    /// An entry is discarded: its prompt has the fate that the reason stands for.
+    /// An entry is discarded: its prompt has the fate that the reason stands for. Returns what is to be told of that.
     pub(super) fn settle_prompt(
         &mut self,
         id: TrajectoryId,
         reason: &Reason,
         was: DiscardedFrom,
         wish: Wish,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(queue) = &mut self.prompts else { return };
-        let Some(from) = queue.handed_out.get(&id).copied() else {
-            return;
-        };
+    ) -> Option<Effect> {
+        let queue = self.prompts.as_mut()?;
+        let from = *queue.handed_out.get(&id)?;
         let (state, attempt) = queue.take_back(from, reason, was, wish);
-        effects.push(Effect::Prompt {
+        Some(Effect::Prompt {
             id,
             position: from.position,
             state,
             attempt,
-        });
+        })
     }
 
     /// The entry is forgotten.

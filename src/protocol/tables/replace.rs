@@ -115,12 +115,13 @@ impl SlotTables {
             discarded_from: entry.was,
         };
         self.record(entry.id, entry.version, state);
+        let prompt = self.settle_prompt(entry.id, &reason, entry.was, Wish::ByReason);
         effects.push(Effect::Discarded {
             id: entry.id,
-            reason: reason.clone(),
+            reason,
             from: entry.from,
         });
-        self.settle_prompt(entry.id, &reason, entry.was, Wish::ByReason, effects);
+        effects.extend(prompt);
     }
 
     /// Lays the entries out in empty tables: all as reservations first, each in the latest legal place; then the
