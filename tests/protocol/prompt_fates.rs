@@ -1,15 +1,14 @@
-//! *The prompt queue*: what becomes of the prompt of a discarded entry, row by row of the table, and of the last prompts of a
-//! run.
+//! *The prompt queue*: what becomes of the prompt of a discarded entry, row by row of the table.
 
 use serde_json::{Value, json};
 
-use crate::cast::{Worker, each, ids, only, prompts, trajectory, until_expired};
+use crate::cast::{Worker, ids, only, prompts, trajectory, until_expired};
 use crate::journal::{is_lawful, is_sound};
 use crate::prompts::{counts, feed, in_state, takes, with_queue};
 use crate::support::{Ledger, Response, Run, Trainer, eventually, resume};
 
 /// A run with the prompts a to d queued, and a worker that was given a: the run, the worker and its entry.
-async fn given_a(ledger: &Ledger, config: Value) -> (Run, Worker, String) {
+pub(crate) async fn given_a(ledger: &Ledger, config: Value) -> (Run, Worker, String) {
     let run = ledger.run(with_queue(config)).await;
     feed(&run, "a b c d").await.ok();
     let worker = Worker::of(&run, "rollout-1");
@@ -18,7 +17,7 @@ async fn given_a(ledger: &Ledger, config: Value) -> (Run, Worker, String) {
 }
 
 /// The entry of the next prompt.
-async fn gets(worker: &Worker, version: u64) -> String {
+pub(crate) async fn gets(worker: &Worker, version: u64) -> String {
     let answer = worker.reserve(json!({ "version": version })).await.ok();
     ids(&answer["granted"]).remove(0)
 }
@@ -27,7 +26,7 @@ async fn discard(run: &Run, id: &str, body: Value) -> Response {
     run.post(&format!("trajectories/{id}/discard"), body).await
 }
 
-async fn until_discarded(run: &Run, id: &str, reason: &str) {
+pub(crate) async fn until_discarded(run: &Run, id: &str, reason: &str) {
     eventually("the entry is discarded", async || {
         trajectory(run, id).await["reason"] == reason
     })
@@ -315,58 +314,6 @@ async fn drop_on_drops_the_stragglers_and_lists_them() {
     is_lawful(&run).await;
 }
 
-#[tokio::test]
-async fn a_late_occupy_takes_its_prompt_out_of_the_queue() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 4, "max_staleness": 0, "lease_ms": 1_000 });
-    let (run, worker, a) = given_a(&ledger, config).await;
-    until_expired(&run, &a).await;
-    assert_eq!(in_state(&run, "queued").await, "a 2, b 1, c 1, d 1");
-
-    assert_eq!(worker.occupy(&a, json!({})).await.ok()["late"], true);
-
-    assert_eq!(in_state(&run, "queued").await, "b 1, c 1, d 1");
-    assert_eq!(in_state(&run, "occupied").await, "a 1");
-    is_lawful(&run).await;
-}
-
-#[tokio::test]
-async fn a_timed_out_worker_and_its_replacement_both_finish_the_same_prompt_and_one_counts() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 2, "max_staleness": 0, "reservation_timeout_ms": 500 });
-    let run = ledger.run(with_queue(config)).await;
-    feed(&run, "a").await.ok();
-    let slow = Worker::of(&run, "slow");
-    let first = gets(&slow, 0).await;
-    until_discarded(&run, &first, "timed_out").await;
-    let replacement = Worker::of(&run, "quick");
-    let second = gets(&replacement, 0).await;
-
-    slow.occupy(&first, json!({})).await.problem(409, "superseded");
-    replacement.occupy(&second, json!({})).await.ok();
-    slow.occupy(&first, json!({})).await.problem(409, "superseded");
-
-    let many = slow.says(json!({ "trajectories": [{ "id": first }, { "id": second }] }));
-    let results = run.post("occupy", many).await.ok()["results"].clone();
-    let codes: Vec<_> = each(&results).map(|result| result["code"].clone()).collect();
-    assert_eq!(codes, [json!("superseded"), Value::Null]);
-    assert_eq!(counts(&run).await, json!({ "occupied": 1 }));
-    is_lawful(&run).await;
-}
-
-/// What was given up on purpose is no late occupy, whatever became of its prompt.
-#[tokio::test]
-async fn what_a_client_gave_up_is_refused_with_its_reason() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let (run, worker, a) = given_a(&ledger, json!({ "batch_size": 4, "max_staleness": 0 })).await;
-    worker.discard(&a, "broken").await.ok();
-
-    let refusal = worker.occupy(&a, json!({})).await.problem(409, "trajectory_discarded");
-
-    assert_eq!(refusal["reason"], "broken");
-    assert_eq!(counts(&run).await, json!({ "queued": 3, "failed": 1 }));
-}
-
 /// The entries are forgotten an hour after they were discarded, which is over here.
 #[tokio::test]
 async fn filtered_prompts_are_forgotten_with_their_entries_and_failed_ones_stay_listed() {
@@ -399,135 +346,4 @@ async fn filtered_prompts_are_forgotten_with_their_entries_and_failed_ones_stay_
         counts(&run).await,
         json!({ "queued": 1, "trained": 1, "filtered": 1, "failed": 1 })
     );
-}
-
-async fn drain(run: &Run, queue: &str) -> Value {
-    run.post("drain", json!({ "drain": true, "queue": queue })).await.ok()
-}
-
-#[tokio::test]
-async fn the_last_prompts_of_a_data_set_fill_half_a_batch_and_the_run_ends() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let run = ledger
-        .run(with_queue(json!({ "batch_size": 2, "max_staleness": 0 })))
-        .await;
-    let worker = Worker::of(&run, "rollout-1");
-    let trainer = Trainer::first(&run).await;
-    feed(&run, "a b c").await.ok();
-    drain(&run, "finish").await;
-    feed(&run, "d").await.problem(409, "draining");
-    // What was fed before may be sent again.
-    let again = json!({ "offset": 1, "prompts": [{ "id": "b" }, { "id": "c" }] });
-    assert_eq!(run.post("prompts", again).await.ok(), json!({ "fed": 3 }));
-
-    let granted = worker.reserve(json!({ "version": 0, "count": 2 })).await.ok()["granted"].clone();
-    for id in ids(&granted) {
-        worker.occupy(&id, json!({})).await.ok();
-    }
-    let first = trainer.take().await.ok();
-    assert_eq!(
-        (first["batch"]["final"].clone(), first["finished"].clone()),
-        (json!(false), json!(false))
-    );
-    trainer.publish(1).await.ok();
-    let waiting = trainer.take().await.ok();
-    assert_eq!(
-        (waiting["batch"].clone(), waiting["finished"].clone()),
-        (Value::Null, json!(false))
-    );
-    let c = gets(&worker, 1).await;
-    let blocked = worker.reserve(json!({ "version": 1 })).await.ok();
-    assert_eq!(blocked["blocked_by"], "draining");
-    worker.occupy(&c, json!({})).await.ok();
-    let last = trainer.take().await.ok();
-
-    assert_eq!(prompts(&last["batch"]["trajectories"]), "c");
-    assert_eq!(last["batch"]["final"], true);
-    trainer.publish(2).await.ok();
-    assert_eq!(trainer.take().await.ok()["finished"], true);
-    assert_eq!(worker.reserve(json!({ "version": 2 })).await.ok()["finished"], true);
-    assert_eq!(counts(&run).await, json!({ "trained": 3 }));
-    is_lawful(&run).await;
-}
-
-/// The worker that has the last prompt dies: the run is not at its end.
-#[tokio::test]
-async fn a_drained_run_waits_for_a_prompt_that_comes_back() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let run = ledger
-        .run(with_queue(json!({ "batch_size": 2, "max_staleness": 0 })))
-        .await;
-    let worker = Worker::of(&run, "rollout-1");
-    feed(&run, "a b").await.ok();
-    drain(&run, "finish").await;
-    let a = gets(&worker, 0).await;
-    worker.occupy(&a, json!({})).await.ok();
-    gets(&worker, 0).await;
-    let worker = worker.restarted();
-    worker.heartbeat(json!({})).await.ok();
-
-    let waiting = run.take().await.ok();
-    assert_eq!(
-        (waiting["batch"].clone(), waiting["finished"].clone()),
-        (Value::Null, json!(false))
-    );
-    assert_eq!(takes(&worker, 0, 1).await, "b");
-}
-
-#[tokio::test]
-async fn the_queue_of_a_drained_run_may_be_kept() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let run = ledger
-        .run(with_queue(json!({ "batch_size": 2, "max_staleness": 0 })))
-        .await;
-    let worker = Worker::of(&run, "rollout-1");
-    let trainer = Trainer::first(&run).await;
-    feed(&run, "a b c").await.ok();
-    let a = gets(&worker, 0).await;
-    drain(&run, "keep").await;
-
-    let blocked = worker.reserve(json!({ "version": 0 })).await.ok();
-    assert_eq!(blocked["blocked_by"], "draining");
-    worker.occupy(&a, json!({})).await.ok();
-    assert_eq!(trainer.take().await.ok()["batch"]["final"], true);
-    trainer.publish(1).await.ok();
-    assert_eq!(trainer.take().await.ok()["finished"], true);
-    assert_eq!(counts(&run).await, json!({ "queued": 2, "trained": 1 }));
-
-    run.post("drain", json!({ "drain": false })).await.ok();
-    assert_eq!(takes(&worker, 1, 2).await, "b c");
-    is_lawful(&run).await;
-}
-
-#[tokio::test]
-async fn a_last_batch_that_is_discarded_drops_its_prompts() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let config = json!({ "batch_size": 2, "max_staleness": 0, "final_batch": "discard" });
-    let run = ledger.run(with_queue(config)).await;
-    let worker = Worker::of(&run, "rollout-1");
-    feed(&run, "a").await.ok();
-    drain(&run, "finish").await;
-    let a = gets(&worker, 0).await;
-    worker.occupy(&a, json!({})).await.ok();
-
-    assert_eq!(run.take().await.ok()["finished"], true);
-
-    assert_eq!(in_state(&run, "dropped").await, "a 1");
-    assert_eq!(counts(&run).await, json!({ "dropped": 1 }));
-    is_lawful(&run).await;
-}
-
-#[tokio::test]
-async fn what_is_streamed_is_trained() {
-    let Some(ledger) = Ledger::start().await else { return };
-    let (run, worker, a) = given_a(&ledger, json!({ "batch_size": 2, "max_staleness": 0 })).await;
-    gets(&worker, 0).await;
-    worker.occupy(&a, json!({})).await.ok();
-
-    let body = json!({ "stream": true, "from_offset": 0 });
-    let piece = run.post("batches/next", body).await.ok()["batch"].clone();
-
-    assert_eq!(prompts(&piece["trajectories"]), "a");
-    assert_eq!(counts(&run).await, json!({ "queued": 2, "in_flight": 1, "trained": 1 }));
-    assert_eq!(in_state(&run, "trained").await, "a 1");
 }
