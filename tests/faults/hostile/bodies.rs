@@ -266,7 +266,8 @@ async fn discards_and_claims_that_are_not_what_the_contract_says() {
         (r#"{ "reason": "zero_variance" }"#, "reason"),
         (&long_reason, "reason"),
         (&long_note, "note"),
-        (r#"{ "reason": "failed", "requeue": true }"#, "requeue"),
+        (r#"{ "reason": "failed", "requeue": 1 }"#, "requeue"),
+        (r#"{ "reason": "failed", "requeued": true }"#, "requeued"),
         (r#"{ "reason": "failed", "session": "s" }"#, "worker"),
     ];
     refused(Method::POST, "trajectories/{id}/discard", &cases).await;
