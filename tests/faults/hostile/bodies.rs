@@ -299,10 +299,26 @@ async fn calls_of_a_trainer_that_are_not_what_the_contract_says() {
     let cases = [
         (r#"{ "version": -1 }"#, "version"),
         (r#"{ "wait_ms": 60001 }"#, "wait_ms"),
-        (r#"{ "stream": true }"#, "stream"),
+        (r#"{ "stream": 1 }"#, "stream"),
+        (r#"{ "stream": true }"#, "from_offset"),
+        (r#"{ "stream": true, "from_offset": -1 }"#, "from_offset"),
+        (
+            r#"{ "stream": true, "from_offset": 18446744073709551615 }"#,
+            "from_offset",
+        ),
+        (
+            r#"{ "stream": true, "from_offset": 0, "min_entries": 65537 }"#,
+            "min_entries",
+        ),
         (r#"{ "epochs": 1 }"#, "epochs"),
     ];
     refused(Method::POST, "batches/next", &cases).await;
+    let cases = [
+        (r#"{ "queue": "finish" }"#, "drain"),
+        (r#"{ "drain": 1 }"#, "drain"),
+        (r#"{ "drain": true, "queue": "lose" }"#, "queue"),
+    ];
+    refused(Method::POST, "drain", &cases).await;
     let cases = [
         ("{}", "version"),
         (r#"{ "version": "1" }"#, "version"),
