@@ -66,6 +66,9 @@ end
 
 -- Forgets entries of a batch, from slot `first` to, and without, `past`. Nothing takes it back that they were trained.
 function batches.forget(buffer, first, past)
+  if first == past then
+    return
+  end
   local taken_at_ms = batches.load(buffer).taken_at_ms
   for index, id in ipairs(batches.ids(buffer, first, past)) do
     local entry = entries.load(id)

@@ -193,8 +193,8 @@ end
 
 -- Every script that may write ends here, whether or not it recorded an event: the clock went on.
 function run.save()
-  if tables.S then
-    tables.note_stuck()
+  if run.at_the_end then
+    run.at_the_end()
   end
   redis.call('HSET', keys.run, 'state', cmsgpack.pack(run.state))
   run.publish_wakes()

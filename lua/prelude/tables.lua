@@ -13,6 +13,7 @@ tables.heads = {} -- version -> its front-most reserved entry, or false (moves.l
 function tables.open()
   local config = run.config
   tables.B, tables.S, tables.ETA = config.batch_size, config.slots_per_buffer, config.max_staleness
+  run.at_the_end = tables.note_stuck
   tables.HAS_ORPHANS = config.adopt_groups and config.group_candidates > 1
 end
 

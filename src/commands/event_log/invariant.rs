@@ -84,7 +84,9 @@ impl Invariant {
                 Self::Sequence
             }
             Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
-            Fault::Effect { logged, expected, .. } if is_of_a_prompt(logged) || is_of_a_prompt(expected) => Self::Prompts,
+            Fault::Effect { logged, expected, .. } if is_of_a_prompt(logged) || is_of_a_prompt(expected) => {
+                Self::Prompts
+            }
             Fault::Feed(_)
             | Fault::Fed { .. }
             | Fault::Occupy {
