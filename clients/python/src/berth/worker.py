@@ -1,0 +1,268 @@
+"""A rollout process, or a reward process: its session, its heartbeat, and what it reserves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from . import models as m
+from ._call import Call
+from ._calls import Json
+from ._heartbeat import HeartbeatThread
+from ._holdings import Holdings
+from ._reasons import note_of, reason_of
+from ._reserving import LONGEST_LOOK_S, WAIT_MS, PromptSource, Refresh, Request, Reserving, differ
+from ._sender import Sender
+from ._weights import Version, VersionSource
+from ._worker_calls import WorkerCalls
+from .errors import Fenced, NotOpen, UnknownRun, VersionNotPublished, VersionTooStale
+from .slot import Slot
+
+if TYPE_CHECKING:
+    from .run import Run
+
+T = TypeVar("T")
+logger = logging.getLogger("berth")
+
+#: How long a worker that stops tries to give its reservations back; what it can't, its lease will, in seconds.
+STOP_PATIENCE_S = 5.0
+
+
+class Worker:
+    """A worker's session, open inside its ``with`` block. Made by :meth:`berth.Run.worker`."""
+
+    def __init__(self, run: Run, name: str, session: str | None) -> None:
+        self.run = run
+        """The run."""
+        self.name = name
+        """The worker's name. A new process of the same name replaces the old one, whose reservations are freed at once."""
+        self.session = session or uuid.uuid4().hex
+        """The session's token. A process that can resume its predecessor's generations keeps the token."""
+        self._holdings_: Holdings | None = None
+        self._calls_: WorkerCalls | None = None
+        self._heartbeat: HeartbeatThread | None = None
+        self._beating: Sender | None = None
+        self._sender = run._sender
+        self._looks = threading.Event()
+
+    def __enter__(self) -> Worker:
+        status = self.run.status()
+        self._holdings_ = Holdings(
+            self.name, self.session, status.config, self.run._memory, status.policy_version, status.finished
+        )
+        self._calls_ = WorkerCalls(self.run._calls, self._holdings_)
+        # Connections of its own: a process that uses up the others must not keep the heartbeat waiting.
+        self._beating = self.run._endpoint.blocking()
+        self._heartbeat = HeartbeatThread(self._beating, self._calls_, self._holdings_)
+        self._heartbeat.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._heartbeat is not None
+        self._sender = self._sender.with_patience(STOP_PATIENCE_S)
+        if self._holdings.ended_by is None:
+            for slot in self._holdings.open_slots():
+                assert isinstance(slot, Slot)
+                if error is None:
+                    slot._give_up("worker_stopped", None)
+                else:
+                    slot._give_up(reason_of(error), note_of(error))
+        self._heartbeat.stop()
+        self._holdings_ = self._calls_ = None
+
+    @property
+    def _holdings(self) -> Holdings:
+        if self._holdings_ is None:
+            raise NotOpen(f"worker {self.name} is used outside its `with` block")
+        return self._holdings_
+
+    @property
+    def _calls(self) -> WorkerCalls:
+        if self._calls_ is None:
+            raise NotOpen(f"worker {self.name} is used outside its `with` block")
+        return self._calls_
+
+    @property
+    def slots(self) -> list[Slot]:
+        """What this process holds."""
+        return [slot for slot in self._holdings.open_slots() if isinstance(slot, Slot)]
+
+    @property
+    def policy_version(self) -> int:
+        """The latest published version, as far as this process has heard."""
+        return self._holdings.policy_version
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is finished and the process may exit."""
+        return self._holdings.finished
+
+    # Reserving.
+
+    def reserve(
+        self,
+        version: VersionSource | None = None,
+        *,
+        prompts: PromptSource | None = None,
+        adopt: bool | None = None,
+        refresh: Refresh | None = None,
+    ) -> Iterator[Slot]:
+        """Slots to generate for, one after another, until the run is finished (or ``prompts`` are used up).
+
+        ``version`` says which policy version the engine's weights are: a number, :class:`Weights`, or a function that is asked
+        before every call. ``refresh`` is called with newer :class:`Weights` in this thread, between two slots, and returns when
+        they are loaded; without it, the engine is taken to be updated elsewhere, and the loop waits while its weights are too
+        old. ``prompts`` are for a run without a prompt queue: names, or :class:`Prompt` with their data. ``adopt`` takes over
+        groups of workers that died (by default as the run's ``adopt_groups`` says).
+        """
+        reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
+        while (slots := self._reserve(reserving, 1, WAIT_MS, refresh)) is not None:
+            # The generator keeps none: what the caller drops is given back.
+            while slots:
+                yield slots.pop()
+
+    def reserve_up_to(
+        self,
+        count: int,
+        version: VersionSource | None = None,
+        *,
+        prompts: Sequence[str | m.Prompt] | None = None,
+        adopt: bool | None = None,
+        wait_ms: int = 0,
+    ) -> list[Slot]:
+        """At most ``count`` slots (1 to 1,024) in one call, possibly none; as soon as there is one, within ``wait_ms``.
+
+        Raises :class:`VersionTooStale` or :class:`VersionNotPublished` for weights that may not be used.
+        """
+        reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
+        request = reserving.request(count, wait_ms)
+        return [] if request is None else self._grants(reserving, request)[0]
+
+    def _reserve(self, reserving: Reserving, count: int, wait_ms: int, refresh: Refresh | None) -> list[Slot] | None:
+        """Waits for slots; None when there will be none any more."""
+        while not self._holdings.finished:
+            if refresh is not None:
+                self._refresh(reserving, refresh)
+            request = reserving.request(count, wait_ms)
+            if request is None:
+                return None
+            try:
+                slots, finished = self._grants(reserving, request)
+            except (VersionTooStale, VersionNotPublished) as refusal:
+                logger.info("worker %s waits for other weights: %s", self.name, refusal.detail)
+                self._await_other_weights(reserving, request, refresh)
+                continue
+            if slots:
+                return slots
+            if finished:
+                return None
+        return None
+
+    def _grants(self, reserving: Reserving, request: Request) -> tuple[list[Slot], bool]:
+        holdings, unsure = self._holdings, 0
+
+        def note_doubt() -> None:
+            nonlocal unsure
+            if not unsure:
+                unsure = 1
+                holdings.reserve_is_unsure(1)
+
+        try:
+            holdings.refuse_if_ended()
+            answer = self._send(request.call, note_doubt)
+            slots = [Slot(grant, holdings, request.weights, self) for grant in reserving.grants(answer)]
+            for slot in slots:
+                holdings.add(slot)
+            return slots, answer.finished
+        finally:
+            holdings.reserve_is_unsure(-unsure)
+
+    def _refresh(self, reserving: Reserving, refresh: Refresh) -> None:
+        """Has the newest weights loaded, if the worker's are not."""
+        if reserving.weights() is not None and not self._holdings.lags():
+            return
+        newest = self.weights()
+        if differ(reserving.weights(), newest):
+            refresh(newest)
+            self._holdings.weights.loaded(newest)
+
+    def _await_other_weights(self, reserving: Reserving, request: Request, refresh: Refresh | None) -> None:
+        """Returns when the worker may hold other weights than those that were refused."""
+        refused = request.weights
+        if refresh is not None:
+            self.weights(after=refused, wait_ms=WAIT_MS)
+            return
+        pause_s = 0.005
+        while not self._holdings.finished and not differ(reserving.weights(), refused):
+            self._holdings.refuse_if_ended()
+            self._looks.wait(pause_s)
+            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+
+    # Weights.
+
+    def weights(self, *, after: m.Weights | int | None = None, wait_ms: int = 0) -> m.Weights:
+        """The latest weights, once they are others than ``after`` or ``wait_ms`` is over.
+
+        Weights that an engine loads from here need no lineage said: it is kept with the number.
+        """
+        weights = self.run.weights(after=after, wait_ms=wait_ms)
+        self._holdings.weights.fetched(weights)
+        return weights
+
+    def hold(self, version: Version) -> m.Weights:
+        """Says which weights the worker holds, for calls that name none; reserving loops say it themselves."""
+        return self._holdings.observe(version)
+
+    # Entries of others, and many at once.
+
+    def claim(self, id: str) -> Slot:
+        """Makes this worker the holder of a reservation: for a reward process that finishes what others generated."""
+        entry = self._send(self._calls.claim(id))
+        slot = self._slot_of(entry)
+        if entry.state == "reserved":
+            self._holdings.add(slot)
+        return slot
+
+    def slot(self, id: str) -> Slot:
+        """Another worker's reservation, to occupy, discard or report members of, which any live session may; it stays the other's."""
+        return Slot(m.Grant(id=id, version=0, deadline=0), self._holdings, self._holdings.weights.held, self)
+
+    def occupy_many(self, finished: Sequence[Json]) -> list[m.OccupyResult]:
+        """Hands in up to 1,024 trajectories in one call: objects of ``id`` and the fields of :meth:`Slot.occupy`.
+
+        One that is refused spoils no other: each result has a state or a code.
+        """
+        held = self._holdings.weights.held
+        results: list[m.OccupyResult] = self._send(self._calls.occupy_many(finished, held.lineage if held else None))
+        closed = {result.id for result in results}
+        for slot in self.slots:
+            if slot.id in closed:
+                slot._close()
+        return results
+
+    def _slot_of(self, entry: m.Trajectory) -> Slot:
+        members = entry.members or []
+        grant = m.Grant(
+            id=entry.id,
+            version=entry.version,
+            deadline=entry.deadline or 0,
+            attempt=entry.attempt or 1,
+            prompt=entry.prompt,
+            data=entry.data,
+            members_done=[each.index for each in members if not each.failed],
+            members_failed=[each.index for each in members if each.failed],
+        )
+        return Slot(grant, self._holdings, self._holdings.weights.held, self)
+
+    def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
+        try:
+            return self._sender.send(call, self.run._memory, on_failure=on_failure)
+        except (Fenced, UnknownRun) as error:
+            self._holdings.end(error, error.code)
+            raise
