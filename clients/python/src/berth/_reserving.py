@@ -110,4 +110,10 @@ def outcome_of(error: BerthError) -> m.Occupied:
     return m.Occupied(state="discarded", reason=str(reason))
 
 
+def is_over(result: m.OccupyResult) -> bool:
+    """Whether the worker has nothing more to do for this one of many."""
+    return result.code in (None, "trajectory_discarded", "superseded", "unknown_trajectory")
+
+
+#: Loads newer weights into the engine.
 Refresh = Callable[[m.Weights], Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -12,14 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from . import models as m
 from ._call import Call
 from ._calls import Json
-from ._heartbeat import HeartbeatThread
-from ._holdings import Holdings
 from ._reasons import note_of, reason_of
-from ._reserving import LONGEST_LOOK_S, WAIT_MS, PromptSource, Refresh, Request, Reserving, differ
-from ._sender import Sender
+from ._reserving import LONGEST_LOOK_S, WAIT_MS, PromptSource, Refresh, Request, Reserving, differ, is_over
+from ._session import STOP_PATIENCE_S, WorkerSession, grant_of
 from ._weights import Version, VersionSource
-from ._worker_calls import WorkerCalls
-from .errors import Fenced, NotOpen, UnknownRun, VersionNotPublished, VersionTooStale
+from .errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
 from .slot import Slot
 
 if TYPE_CHECKING:
@@ -28,80 +24,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger("berth")
 
-#: How long a worker that stops tries to give its reservations back; what it can't, its lease will, in seconds.
-STOP_PATIENCE_S = 5.0
 
-
-class Worker:
+class Worker(WorkerSession):
     """A worker's session, open inside its ``with`` block. Made by :meth:`berth.Run.worker`."""
 
     def __init__(self, run: Run, name: str, session: str | None) -> None:
+        super().__init__(name, session)
         self.run = run
         """The run."""
-        self.name = name
-        """The worker's name. A new process of the same name replaces the old one, whose reservations are freed at once."""
-        self.session = session or uuid.uuid4().hex
-        """The session's token. A process that can resume its predecessor's generations keeps the token."""
-        self._holdings_: Holdings | None = None
-        self._calls_: WorkerCalls | None = None
-        self._heartbeat: HeartbeatThread | None = None
-        self._beating: Sender | None = None
         self._sender = run._sender
         self._looks = threading.Event()
 
     def __enter__(self) -> Worker:
-        status = self.run.status()
-        self._holdings_ = Holdings(
-            self.name, self.session, status.config, self.run._memory, status.policy_version, status.finished
-        )
-        self._calls_ = WorkerCalls(self.run._calls, self._holdings_)
-        # Connections of its own: a process that uses up the others must not keep the heartbeat waiting.
-        self._beating = self.run._endpoint.blocking()
-        self._heartbeat = HeartbeatThread(self._beating, self._calls_, self._holdings_)
-        self._heartbeat.start()
+        heartbeat = self._begin(self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
+        heartbeat.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._heartbeat is not None
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
         if self._holdings.ended_by is None:
-            for slot in self._holdings.open_slots():
-                assert isinstance(slot, Slot)
+            for slot in self.slots:
                 if error is None:
                     slot._give_up("worker_stopped", None)
                 else:
                     slot._give_up(reason_of(error), note_of(error))
-        self._heartbeat.stop()
-        self._holdings_ = self._calls_ = None
-
-    @property
-    def _holdings(self) -> Holdings:
-        if self._holdings_ is None:
-            raise NotOpen(f"worker {self.name} is used outside its `with` block")
-        return self._holdings_
-
-    @property
-    def _calls(self) -> WorkerCalls:
-        if self._calls_ is None:
-            raise NotOpen(f"worker {self.name} is used outside its `with` block")
-        return self._calls_
+        self._end()
 
     @property
     def slots(self) -> list[Slot]:
         """What this process holds."""
         return [slot for slot in self._holdings.open_slots() if isinstance(slot, Slot)]
-
-    @property
-    def policy_version(self) -> int:
-        """The latest published version, as far as this process has heard."""
-        return self._holdings.policy_version
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run is finished and the process may exit."""
-        return self._holdings.finished
 
     # Reserving.
 
@@ -224,7 +178,7 @@ class Worker:
     def claim(self, id: str) -> Slot:
         """Makes this worker the holder of a reservation: for a reward process that finishes what others generated."""
         entry = self._send(self._calls.claim(id))
-        slot = self._slot_of(entry)
+        slot = Slot(grant_of(entry), self._holdings, self._holdings.weights.held, self)
         if entry.state == "reserved":
             self._holdings.add(slot)
         return slot
@@ -240,25 +194,11 @@ class Worker:
         """
         held = self._holdings.weights.held
         results: list[m.OccupyResult] = self._send(self._calls.occupy_many(finished, held.lineage if held else None))
-        closed = {result.id for result in results}
+        closed = {result.id for result in results if is_over(result)}
         for slot in self.slots:
             if slot.id in closed:
                 slot._close()
         return results
-
-    def _slot_of(self, entry: m.Trajectory) -> Slot:
-        members = entry.members or []
-        grant = m.Grant(
-            id=entry.id,
-            version=entry.version,
-            deadline=entry.deadline or 0,
-            attempt=entry.attempt or 1,
-            prompt=entry.prompt,
-            data=entry.data,
-            members_done=[each.index for each in members if not each.failed],
-            members_failed=[each.index for each in members if each.failed],
-        )
-        return Slot(grant, self._holdings, self._holdings.weights.held, self)
 
     def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
         try:
