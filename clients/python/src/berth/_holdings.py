@@ -163,7 +163,6 @@ class Holdings:
         self._slots: weakref.WeakValueDictionary[str, HeldSlot] = weakref.WeakValueDictionary()
         self._acknowledged: list[str] = []
         self._unsure_reserves = 0
-        self.news = threading.Event()
 
     def add(self, slot: HeldSlot) -> None:
         """The worker holds it from now on."""
@@ -215,11 +214,16 @@ class Holdings:
             known = set(self._acknowledged)
             self._acknowledged.extend(each.id for _, each in pending if each.id not in known)
 
-    def heard(self, policy_version: int, finished: bool) -> None:
-        """What any answer says of the run."""
-        if policy_version != self.policy_version or finished != self.finished:
-            self.policy_version, self.finished = policy_version, finished
-            self.news.set()
+    def heard(self, policy_version: int, finished: bool | None = None) -> None:
+        """What an answer says of the run."""
+        self.policy_version = policy_version
+        if finished is not None:
+            self.finished = finished
+
+    def fetched(self, weights: m.Weights) -> None:
+        """The latest weights, which the worker may load."""
+        self.weights.fetched(weights)
+        self.heard(weights.version)
 
     def end(self, error: BerthError, reason: str) -> None:
         """The session is over: everything that the worker still does is for nothing."""
@@ -227,7 +231,6 @@ class Holdings:
             self.ended_by = error
         for slot in self.open_slots():
             slot._cancel(reason)
-        self.news.set()
 
     def refuse_if_ended(self) -> None:
         """Raises what ended the session."""

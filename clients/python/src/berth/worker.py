@@ -166,7 +166,7 @@ class Worker(WorkerSession):
         Weights that an engine loads from here need no lineage said: it is kept with the number.
         """
         weights = self.run.weights(after=after, wait_ms=wait_ms)
-        self._holdings.weights.fetched(weights)
+        self._holdings.fetched(weights)
         return weights
 
     def hold(self, version: Version) -> m.Weights:

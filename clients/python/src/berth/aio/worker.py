@@ -200,7 +200,7 @@ class Worker(WorkerSession):
     async def weights(self, *, after: m.Weights | int | None = None, wait_ms: int = 0) -> m.Weights:
         """As :meth:`berth.Worker.weights`."""
         weights = await self.run.weights(after=after, wait_ms=wait_ms)
-        self._holdings.weights.fetched(weights)
+        self._holdings.fetched(weights)
         return weights
 
     def hold(self, version: Version) -> m.Weights:
