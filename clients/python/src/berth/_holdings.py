@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from ._weights import HeldWeights, VersionSource
 from .errors import BerthError
 
 logger = logging.getLogger("berth")
+
+SHORTEST_RESERVE_WAIT_MS = 50
+LONGEST_RESERVE_WAIT_MS = 2_000
 
 
 class HeldSlot:
@@ -163,6 +167,7 @@ class Holdings:
         self._slots: weakref.WeakValueDictionary[str, HeldSlot] = weakref.WeakValueDictionary()
         self._acknowledged: list[str] = []
         self._unsure_reserves = 0
+        self._news_at = time.monotonic()
 
     def add(self, slot: HeldSlot) -> None:
         """The worker holds it from now on."""
@@ -216,9 +221,16 @@ class Holdings:
 
     def heard(self, policy_version: int, finished: bool | None = None) -> None:
         """What an answer says of the run."""
-        self.policy_version = policy_version
+        if policy_version != self.policy_version:
+            self.policy_version, self._news_at = policy_version, time.monotonic()
         if finished is not None:
             self.finished = finished
+
+    def reserve_wait_ms(self) -> int:
+        """How long a Reserve may wait. It goes on under the weights that it names when newer ones come out meanwhile, so that it
+        is to end soon after: within a twentieth of the time that the last ones are old."""
+        age_ms = (time.monotonic() - self._news_at) * 1000
+        return int(min(LONGEST_RESERVE_WAIT_MS, max(SHORTEST_RESERVE_WAIT_MS, age_ms / 20)))
 
     def fetched(self, weights: m.Weights) -> None:
         """The latest weights, which the worker may load."""

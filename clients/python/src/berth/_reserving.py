@@ -13,9 +13,8 @@ from ._weights import VersionSource
 from ._worker_calls import WorkerCalls
 from .errors import BerthError
 
-#: How long one Reserve waits. Its weights are named when it is sent: newer ones that the engine loads meanwhile count from the
-#: next one on.
-WAIT_MS = 2_000
+#: How long one call for other weights than those that were refused waits.
+WEIGHTS_WAIT_MS = 10_000
 #: How long to wait between two looks at an engine whose weights are too old, at most.
 LONGEST_LOOK_S = 0.5
 
@@ -54,8 +53,9 @@ class Reserving:
             return self._holdings.observe(self._version)
         return self._holdings.weights.held
 
-    def request(self, count: int, wait_ms: int) -> Request | None:
-        """The next Reserve of at most so many entries, or None when the prompts are used up."""
+    def request(self, count: int, wait_ms: int | None = None) -> Request | None:
+        """The next Reserve of at most so many entries, or None when the prompts are used up. It waits as long as is sensible, or ``wait_ms``."""
+        wait_ms = self._holdings.reserve_wait_ms() if wait_ms is None else wait_ms
         weights = self.weights()
         if weights is None:
             raise BerthError(

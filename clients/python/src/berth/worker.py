@@ -12,7 +12,7 @@ from . import models as m
 from ._call import Call
 from ._calls import Json
 from ._reasons import note_of, reason_of
-from ._reserving import LONGEST_LOOK_S, WAIT_MS, PromptSource, Refresh, Request, Reserving, differ, is_over
+from ._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Refresh, Request, Reserving, differ, is_over
 from ._session import STOP_PATIENCE_S, WorkerSession, grant_of
 from ._weights import Version, VersionSource
 from .errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
@@ -76,7 +76,7 @@ class Worker(WorkerSession):
         groups of workers that died (by default as the run's ``adopt_groups`` says).
         """
         reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
-        while (slots := self._reserve(reserving, 1, WAIT_MS, refresh)) is not None:
+        while (slots := self._reserve(reserving, 1, refresh)) is not None:
             # The generator keeps none: what the caller drops is given back.
             while slots:
                 yield slots.pop()
@@ -98,12 +98,12 @@ class Worker(WorkerSession):
         request = reserving.request(count, wait_ms)
         return [] if request is None else self._grants(reserving, request)[0]
 
-    def _reserve(self, reserving: Reserving, count: int, wait_ms: int, refresh: Refresh | None) -> list[Slot] | None:
+    def _reserve(self, reserving: Reserving, count: int, refresh: Refresh | None) -> list[Slot] | None:
         """Waits for slots; None when there will be none any more."""
         while not self._holdings.finished:
             if refresh is not None:
                 self._refresh(reserving, refresh)
-            request = reserving.request(count, wait_ms)
+            request = reserving.request(count)
             if request is None:
                 return None
             try:
@@ -149,8 +149,12 @@ class Worker(WorkerSession):
     def _await_other_weights(self, reserving: Reserving, request: Request, refresh: Refresh | None) -> None:
         """Returns when the worker may hold other weights than those that were refused."""
         refused = request.weights
+        if refused.lineage == self.run._memory.lineage and refused.version > self._holdings.policy_version:
+            # The engine has them before they are published, which they will be.
+            self.weights(after=refused.version - 1, wait_ms=WEIGHTS_WAIT_MS)
+            return
         if refresh is not None:
-            self.weights(after=refused, wait_ms=WAIT_MS)
+            self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
             return
         pause_s = 0.005
         while not self._holdings.finished and not differ(reserving.weights(), refused):

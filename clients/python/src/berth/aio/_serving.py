@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import models as m
-from .._reserving import WAIT_MS, Reserving, differ
+from .._reserving import Reserving, differ
 from ..errors import BerthError, Fenced, LedgerBehind, UnknownRun, Unreachable
 from .slot import Member, Slot
 
@@ -74,6 +74,7 @@ class Serving:
         self._most_failures = most_failures
         self._failures = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._over = False
 
     async def run(self, reserving: Reserving, refresh: AsyncRefresh | None) -> None:
         """Until the run is finished, or a generation says that the worker must end."""
@@ -85,13 +86,14 @@ class Serving:
                 await self._make_room()
                 self._raise_if_failed(news)
                 room = min(self._most - len(self._tasks), MOST_AT_ONCE)
-                slots = await self._worker._reserve(reserving, room, WAIT_MS, None)
+                slots = await self._worker._reserve(reserving, room, None)
                 if slots is None:
                     break
                 while slots:
                     self._tasks.add(asyncio.ensure_future(self._one(slots.pop())))
             await self._finish()
         finally:
+            self._over = True
             rest = [*self._tasks, *([news] if news is not None else [])]
             for task in rest:
                 task.cancel()
@@ -134,7 +136,7 @@ class Serving:
     async def _keep_fresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
         """Has newer weights loaded as soon as they are out, whatever is in flight."""
         held = reserving.weights()
-        while True:
+        while not self._over:
             newest = await self._worker.weights(after=held, wait_ms=NEWS_WAIT_MS)
             if differ(held, newest):
                 await load(refresh, newest)

@@ -12,7 +12,7 @@ from .. import models as m
 from .._call import Call
 from .._calls import Json
 from .._reasons import note_of, reason_of
-from .._reserving import LONGEST_LOOK_S, WAIT_MS, PromptSource, Request, Reserving, differ, is_over
+from .._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Request, Reserving, differ, is_over
 from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
 from .._weights import Version, VersionSource
 from ..errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
@@ -69,7 +69,7 @@ class Worker(WorkerSession):
     ) -> AsyncIterator[Slot]:
         """As :meth:`berth.Worker.reserve`; ``refresh`` may be a coroutine function. For many at once see :meth:`serve`."""
         reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
-        while (slots := await self._reserve(reserving, 1, WAIT_MS, refresh)) is not None:
+        while (slots := await self._reserve(reserving, 1, refresh)) is not None:
             # The generator keeps none: what the caller drops is given back.
             while slots:
                 yield slots.pop()
@@ -88,14 +88,12 @@ class Worker(WorkerSession):
         request = reserving.request(count, wait_ms)
         return [] if request is None else (await self._grants(reserving, request))[0]
 
-    async def _reserve(
-        self, reserving: Reserving, count: int, wait_ms: int, refresh: AsyncRefresh | None
-    ) -> list[Slot] | None:
+    async def _reserve(self, reserving: Reserving, count: int, refresh: AsyncRefresh | None) -> list[Slot] | None:
         """Waits for slots; None when there will be none any more."""
         while not self._holdings.finished:
             if refresh is not None:
                 await self._refresh(reserving, refresh)
-            request = reserving.request(count, wait_ms)
+            request = reserving.request(count)
             if request is None:
                 return None
             try:
@@ -141,8 +139,12 @@ class Worker(WorkerSession):
     async def _await_other_weights(self, reserving: Reserving, request: Request, refresh: AsyncRefresh | None) -> None:
         """Returns when the worker may hold other weights than those that were refused."""
         refused = request.weights
+        if refused.lineage == self.run._memory.lineage and refused.version > self._holdings.policy_version:
+            # The engine has them before they are published, which they will be.
+            await self.weights(after=refused.version - 1, wait_ms=WEIGHTS_WAIT_MS)
+            return
         if refresh is not None:
-            await self.weights(after=refused, wait_ms=WAIT_MS)
+            await self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
             return
         pause_s = 0.005
         while not self._holdings.finished and not differ(reserving.weights(), refused):

@@ -211,10 +211,9 @@ class FakeServer:
         self.hold(request, 1)
         try:
             while not is_final and (left := deadline - time.monotonic()) > 0:
-                try:
-                    await asyncio.wait_for(changed.wait(), left if due_s is None else min(left, max(due_s, 0.001)))
-                except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
-                    pass
+                timer = loop.call_later(left if due_s is None else min(left, max(due_s, 0.001)), changed.set)
+                await changed.wait()
+                timer.cancel()
                 changed.clear()
                 response, is_final, due_s = self.attempt(request)
         finally:
