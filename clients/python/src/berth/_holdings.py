@@ -219,23 +219,17 @@ class Holdings:
             known = set(self._acknowledged)
             self._acknowledged.extend(each.id for _, each in pending if each.id not in known)
 
-    def heard(self, policy_version: int, finished: bool | None = None) -> None:
+    def heard(self, policy_version: int, finished: bool) -> None:
         """What an answer says of the run."""
         if policy_version != self.policy_version:
             self.policy_version, self._news_at = policy_version, time.monotonic()
-        if finished is not None:
-            self.finished = finished
+        self.finished = finished
 
     def reserve_wait_ms(self) -> int:
         """How long a Reserve may wait. It goes on under the weights that it names when newer ones come out meanwhile, so that it
         is to end soon after: within a twentieth of the time that the last ones are old."""
         age_ms = (time.monotonic() - self._news_at) * 1000
         return int(min(LONGEST_RESERVE_WAIT_MS, max(SHORTEST_RESERVE_WAIT_MS, age_ms / 20)))
-
-    def fetched(self, weights: m.Weights) -> None:
-        """The latest weights, which the worker may load."""
-        self.weights.fetched(weights)
-        self.heard(weights.version)
 
     def end(self, error: BerthError, reason: str) -> None:
         """The session is over: everything that the worker still does is for nothing."""

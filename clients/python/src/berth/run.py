@@ -109,9 +109,12 @@ class Run:
 
     def weights(self, *, after: m.Weights | int | None = None, wait_ms: int = 0) -> m.Weights:
         """The latest weights, once they are others than ``after`` or ``wait_ms`` (at most 60,000) is over."""
+        return weights_of(self._latest(after, wait_ms))
+
+    def _latest(self, after: m.Weights | int | None, wait_ms: int) -> m.LatestVersion:
         version = after.version if isinstance(after, m.Weights) else after
         lineage = after.lineage if isinstance(after, m.Weights) else None
-        return weights_of(self._send(self._calls.latest(version, lineage, wait_ms)))
+        return self._send(self._calls.latest(version, lineage, wait_ms))
 
     def publish_initial(self, weights: str, *, epoch: int | None = None) -> m.Published:
         """Says where the weights of the run's ``initial_version`` are. ``epoch`` is the trainer's, once there was one."""

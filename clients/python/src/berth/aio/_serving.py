@@ -136,7 +136,8 @@ class Serving:
     async def _keep_fresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
         """Has newer weights loaded as soon as they are out, whatever is in flight."""
         held = reserving.weights()
-        while not self._over:
+        # Once the run is finished the server answers at once: there will be no newer ones.
+        while not self._over and not self._worker.finished:
             newest = await self._worker.weights(after=held, wait_ms=NEWS_WAIT_MS)
             if differ(held, newest):
                 await load(refresh, newest)

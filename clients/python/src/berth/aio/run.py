@@ -99,9 +99,12 @@ class Run:
 
     async def weights(self, *, after: m.Weights | int | None = None, wait_ms: int = 0) -> m.Weights:
         """As :meth:`berth.Run.weights`."""
+        return weights_of(await self._latest(after, wait_ms))
+
+    async def _latest(self, after: m.Weights | int | None, wait_ms: int) -> m.LatestVersion:
         version = after.version if isinstance(after, m.Weights) else after
         lineage = after.lineage if isinstance(after, m.Weights) else None
-        return weights_of(await self._send(self._calls.latest(version, lineage, wait_ms)))
+        return await self._send(self._calls.latest(version, lineage, wait_ms))
 
     async def publish_initial(self, weights: str, *, epoch: int | None = None) -> m.Published:
         """As :meth:`berth.Run.publish_initial`."""

@@ -12,7 +12,7 @@ from .. import models as m
 from .._call import Call
 from .._calls import Json
 from .._reasons import note_of, reason_of
-from .._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Request, Reserving, differ, is_over
+from .._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Request, Reserving, differ, is_over, weights_of
 from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
 from .._weights import Version, VersionSource
 from ..errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
@@ -201,8 +201,10 @@ class Worker(WorkerSession):
 
     async def weights(self, *, after: m.Weights | int | None = None, wait_ms: int = 0) -> m.Weights:
         """As :meth:`berth.Worker.weights`."""
-        weights = await self.run.weights(after=after, wait_ms=wait_ms)
-        self._holdings.fetched(weights)
+        latest = await self.run._latest(after, wait_ms)
+        self._holdings.heard(latest.policy_version, latest.finished)
+        weights = weights_of(latest)
+        self._holdings.weights.fetched(weights)
         return weights
 
     def hold(self, version: Version) -> m.Weights:

@@ -241,6 +241,8 @@ class AsyncFakeTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
+        # A call to a server always lets others run.
+        await asyncio.sleep(0)
         return await self._server.answer_async(request)
 
 
