@@ -22,7 +22,7 @@ def binary() -> Path | None:
     return next((Path(each) for each in candidates if each and Path(each).exists()), None)
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Waits for a condition of something that cannot tell by itself."""
     deadline = time.monotonic() + within_s
     while not condition():

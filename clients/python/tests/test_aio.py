@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from conftest import Ledger
+from conftest import LEASE_MS, Ledger
 from servers import wait_until
 
 import berth
@@ -103,7 +103,7 @@ def test_somebody_elses_cancellation_passes_and_gives_the_slot_up(ledger: Ledger
 
 def test_a_loop_that_an_engine_keeps_busy_keeps_its_lease(ledger: Ledger) -> None:
     async def case(ledger: Ledger) -> None:
-        run = await ledger.run_async(lease_ms=1000)
+        run = await ledger.run_async(lease_ms=LEASE_MS)
         watch = ledger.connect().run(run.name)
         async with run.worker("w") as worker:
             (slot,) = await worker.reserve_up_to(1, 0)
@@ -204,7 +204,7 @@ def test_one_failure_is_given_up_and_many_in_a_row_end_the_worker(
 
 def test_a_fenced_worker_ends(ledger: Ledger) -> None:
     async def case(ledger: Ledger) -> None:
-        run = await ledger.run_async(lease_ms=1000)
+        run = await ledger.run_async(lease_ms=LEASE_MS)
         generating, ended = asyncio.Event(), threading.Event()
 
         async def generate(slot: berth.aio.Slot) -> None:

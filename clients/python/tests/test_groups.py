@@ -59,7 +59,7 @@ def test_a_filled_group_cancels_its_other_candidates(ledger: Ledger) -> None:
         elsewhere = reward.slot(slot.id)
         for index in (0, 1):
             elsewhere.member(index, version=0).complete(reward=1.0)
-        assert told.wait(20)
+        assert told.wait(60)
         assert members[2].cancelled and members[2].cancel_reason == "group_filled"
         with members[2]:
             members[2].raise_if_cancelled()

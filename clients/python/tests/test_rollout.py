@@ -6,7 +6,7 @@ import gc
 import threading
 
 import pytest
-from conftest import Ledger
+from conftest import LEASE_MS, Ledger
 from servers import wait_until
 from support import fill, table, thread, train
 
@@ -94,7 +94,7 @@ def test_a_cancelled_reservation_reaches_the_generating_code_at_once(ledger: Led
         with next(worker.reserve(0)) as slot:
             slot.on_cancel(lambda reason: told.set())
             run.discard(slot.id, "operator")
-            assert told.wait(20)
+            assert told.wait(60)
             assert slot.cancelled and slot.cancel_reason == "operator"
             slot.raise_if_cancelled()
             raise AssertionError("the block ended")  # pragma: no cover
@@ -111,13 +111,13 @@ def test_to_occupy_what_was_discarded_is_answered_and_not_raised(ledger: Ledger)
 
 
 def test_a_slot_that_the_code_dropped_is_given_back(ledger: Ledger) -> None:
-    run = ledger.run(lease_ms=1000)
+    run = ledger.run(lease_ms=LEASE_MS)
     with run.worker("w") as worker:
         ids = [slot.id for slot in worker.reserve_up_to(2, 0)]
         gc.collect()
         assert worker.slots == []
         ledger.expire(run, ids)
-        wait_until(lambda: {run.trajectory(id).reason for id in ids} == {"abandoned"})
+        assert {run.trajectory(id).reason for id in ids} == {"abandoned"}
 
 
 def test_a_worker_that_is_restarted_fences_its_predecessor(ledger: Ledger) -> None:
@@ -132,26 +132,23 @@ def test_a_worker_that_is_restarted_fences_its_predecessor(ledger: Ledger) -> No
 
 
 def test_a_fenced_worker_hears_of_it_without_a_call(ledger: Ledger) -> None:
-    run = ledger.run(lease_ms=1000)
+    run = ledger.run(lease_ms=LEASE_MS)
     with run.worker("w") as old:
         slot = next(old.reserve(0))
         fenced = threading.Event()
         slot.on_cancel(lambda reason: fenced.set())
         with run.worker("w"):
-            assert fenced.wait(20)
+            assert fenced.wait(60)
 
 
 def test_a_busy_worker_keeps_its_lease_and_a_dead_one_loses_it(ledger: Ledger) -> None:
-    run = ledger.run(lease_ms=1000)
+    run = ledger.run(lease_ms=LEASE_MS)
     with run.worker("busy") as busy, run.worker("dead") as dead:
         kept, lost = next(busy.reserve(0)), next(dead.reserve(0))
         assert dead._heartbeat is not None
         dead._heartbeat.stop()
         ledger.expire(run, [lost.id])
-        entry = run.trajectory(lost.id)
-        if entry.state == "reserved":  # a heartbeat of the dead one still waited, and held the lease
-            ledger.expire(run, [lost.id])
-        wait_until(lambda: run.trajectory(lost.id).reason == "lease_expired")
+        assert run.trajectory(lost.id).reason == "lease_expired"
         assert run.trajectory(kept.id).state == "reserved"
         placed = lost.occupy(reward=0.5)
         assert placed.kept and placed.late
