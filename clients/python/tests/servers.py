@@ -41,6 +41,7 @@ class Redis:
 
     def __init__(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="berth-test-redis-")
+        self._copy = f"{self.directory}-copy"
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,8 +66,18 @@ class Redis:
         self._process.kill()
         self._process.wait()
 
+    def keep(self) -> None:
+        """Keeps a copy of what is on disk, while it does not run."""
+        shutil.copytree(self.directory, self._copy)
+
+    def go_back(self) -> None:
+        """Puts the copy back, while it does not run: the newest writes are lost."""
+        shutil.rmtree(self.directory)
+        shutil.move(self._copy, self.directory)
+
     def close(self) -> None:
         self.kill()
+        shutil.rmtree(self._copy, ignore_errors=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

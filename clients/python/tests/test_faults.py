@@ -226,3 +226,30 @@ def test_a_client_gives_up_when_its_patience_is_over(stage: Stage) -> None:
     stage.proxy.cut()
     with pytest.raises(berth.Unreachable):
         impatient.status()
+
+
+def test_a_database_that_lost_writes_is_noticed_and_workers_wait_for_the_trainer(stage: Stage) -> None:
+    run = stage.run(batch_size=1)
+    with run.worker("w") as worker, run.trainer() as trainer:
+        slots = worker.reserve_up_to(2, 0)
+        stage.redis.kill()
+        stage.redis.keep()
+        stage.redis.start()
+        assert slots[0].occupy(reward=1.0).kept
+        next(iter(trainer))
+        trainer.publish("file:///1")
+        # The database comes back as it was before the batch; the trainer has a checkpoint of version 1.
+        stage.redis.kill()
+        stage.redis.go_back()
+        stage.redis.start()
+        with pytest.raises(berth.LedgerBehind):
+            trainer.publish("file:///2", version=2)
+        placed: list[berth.Occupied] = []
+        with thread(lambda: placed.append(slots[1].occupy(reward=1.0))):
+            with run.trainer(resume_from=1, force=True) as resumed:
+                assert (resumed.policy_version, resumed.lineage) == (1, 1)
+        assert placed[0].kept
+        batch = None
+        with run.trainer(resume_from=1) as resumed:
+            batch = next(iter(resumed))
+        assert [entry.id for entry in batch] == [slots[1].id]

@@ -14,7 +14,7 @@ from .errors import MalformedAnswer, Refused
 T = TypeVar("T")
 
 SEQ_HEADER = "berth-seq"
-#: The server answers a waiting call when its time is over; what may pass on the way comes on top.
+#: How long a call that does not wait may take, in seconds.
 MARGIN_S = 10.0
 
 
@@ -29,6 +29,8 @@ class Call(Generic[T]):
     query: dict[str, Any] = field(default_factory=dict)
     #: How long the server may hold it, in milliseconds.
     wait_ms: int = 0
+    #: How long the way there and back may take on top, in seconds.
+    margin_s: float = MARGIN_S
     #: Rollout calls wait for the trainer whose resume ends ``ledger_behind``; for a trainer it is an answer.
     sits_out_recovery: bool = False
     #: False for the one call that is not safe to send twice.
@@ -57,7 +59,7 @@ def request_of(http: httpx.Client | httpx.AsyncClient, call: Call[Any], memory: 
     """The HTTP request of a call."""
     headers = {SEQ_HEADER: str(memory.seq)} if memory is not None and memory.seq > 0 else {}
     wait_s = call.wait_ms / 1000
-    timeout = httpx.Timeout(MARGIN_S, read=MARGIN_S + wait_s)
+    timeout = httpx.Timeout(call.margin_s, read=call.margin_s + wait_s)
     query = {name: _text(value) for name, value in call.query.items() if value is not None}
     return http.build_request(
         call.method, call.path, json=call.body, params=query or None, headers=headers, timeout=timeout

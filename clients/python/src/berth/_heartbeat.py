@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 from ._holdings import Beat, Holdings
 from ._sender import Sender
 from ._worker_calls import WorkerCalls
-from .errors import Fenced, LedgerBehind, UnknownRun
+from .errors import Fenced, UnknownRun
 from .models import Weights
 
 logger = logging.getLogger("berth")
@@ -23,8 +24,7 @@ class HeartbeatThread:
     """Beats for one session until it is stopped, or the session is over. Both forms of the client use it."""
 
     def __init__(self, sender: Sender, calls: WorkerCalls, holdings: Holdings) -> None:
-        # It goes on for as long as the process lives: an outage ends, and the run's clock stands still meanwhile.
-        self._sender = sender.with_patience(float("inf"))
+        self._sender = sender
         self._calls = calls
         self._holdings = holdings
         self._said: Weights | None = None
@@ -35,7 +35,7 @@ class HeartbeatThread:
 
     def start(self) -> None:
         """Starts the thread, after one heartbeat: from then on the session is known."""
-        self._beat(wait_ms=0)
+        self._send(self._holdings.next_beat(), 0, is_first=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -45,6 +45,7 @@ class HeartbeatThread:
     def _beat_until_stopped(self) -> None:
         # Three beats a lease: one may be lost.
         wait_ms = max(1, min(LONGEST_WAIT_MS, self._holdings.config.lease_ms // 3))
+        is_failing = False
         while not self._stopped.is_set():
             try:
                 if self._holdings.finished:
@@ -54,17 +55,16 @@ class HeartbeatThread:
                 else:
                     self._beat(wait_ms)
                     self._stopped.wait(LEAST_PAUSE_S)
+                is_failing = False
             except (Fenced, UnknownRun) as error:
                 self._holdings.end(error, error.code)
                 return
-            except LedgerBehind:
-                # Until the trainer resumes nothing is expired either.
-                self._stopped.wait(FAILURE_PAUSE_S)
             except Exception as error:
-                # Whatever it was, a worker without a heartbeat loses what it holds. Connections are closed under a stopped one.
-                if not self._stopped.is_set():
-                    logger.warning("heartbeat of %s: %s", self._holdings.worker, error)
-                self._stopped.wait(FAILURE_PAUSE_S)
+                # Whatever it was, a worker without a heartbeat loses what it holds: it goes on for as long as the process lives.
+                if not is_failing and not self._stopped.is_set():
+                    logger.warning("heartbeat of %s: %s; it is tried until it arrives", self._holdings.worker, error)
+                is_failing = True
+                self._stopped.wait(min(FAILURE_PAUSE_S, wait_ms / 1000))
 
     def _beat(self, wait_ms: int) -> None:
         beat = self._holdings.next_beat()
@@ -74,9 +74,10 @@ class HeartbeatThread:
             beat = self._holdings.next_beat()
         self._send(beat, wait_ms)
 
-    def _send(self, beat: Beat, wait_ms: int) -> None:
-        call = self._calls.heartbeat(beat, wait_ms)
-        answer = self._sender.send(call, self._holdings.memory, sleep=self._stopped.wait)
+    def _send(self, beat: Beat, wait_ms: int, *, is_first: bool = False) -> None:
+        # Only the first may be repeated as it is: what a later one says to be held may not be all that is held when it arrives.
+        call = replace(self._calls.heartbeat(beat, wait_ms), repeatable=is_first)
+        answer = self._sender.send(call, self._holdings.memory)
         if not (wait_ms and beat.lags):
             self._said = beat.weights
         self._holdings.told(beat, answer)

@@ -82,10 +82,9 @@ class Sender:
         call: Call[T],
         memory: Memory | None = None,
         *,
-        sleep: Callable[[float], object] = time.sleep,
         on_failure: Callable[[], None] = lambda: None,
     ) -> T:
-        """The answer. ``sleep`` passes the pauses; ``on_failure`` hears of each attempt whose effect is unknown."""
+        """The answer. ``on_failure`` hears of each attempt whose effect is unknown."""
         attempts = _Attempts(self.retry, call)
         while True:
             try:
@@ -93,7 +92,7 @@ class Sender:
             except (httpx.TransportError, Refused) as error:
                 pause = attempts.pause_s(error)
             on_failure()
-            sleep(pause)
+            time.sleep(pause)
 
     def with_patience(self, patience_s: float) -> Sender:
         """The same connections, with other patience."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import models as m
-from ._call import Call
+from ._call import MARGIN_S, Call
 from ._calls import Json, RunCalls, given, reads
 from ._decode import decode
 from ._holdings import Beat, HeldSlot, Holdings
@@ -85,8 +85,12 @@ class WorkerCalls:
             body["version"] = BEYOND_EVERY_VERSION
         elif beat.weights is not None:
             body["version"], body["lineage"] = beat.weights.version, beat.weights.lineage
+        # A connection that went dead is given up while there is time for another beat.
+        margin_s = min(MARGIN_S, self._holdings.config.lease_ms / 3000)
         path = f"/workers/{self._holdings.worker}/heartbeat"
-        return self._run.post(path, reads(m.Heartbeat), body, wait_ms=wait_ms)
+        return self._run.post(
+            path, reads(m.Heartbeat), body, wait_ms=wait_ms, margin_s=margin_s, sits_out_recovery=True
+        )
 
     def occupy(self, slot: HeldSlot, finish: Json, members: Iterable[MemberResult] | None) -> Call[m.Occupied]:
         body = {**self.caller, **finish, **given(lineage=slot._lineage(), segments=segments_json(slot.segments))}
