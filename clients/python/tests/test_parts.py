@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ from berth._feeding import pages
 from berth._holdings import HeldSlot, Holdings
 from berth._reasons import LEDGER_REASONS, note_of, reason_of
 from berth._weights import HeldWeights
+from berth._worker_calls import finish_json
 
 CONFIG = berth.RunConfig(batch_size=1, max_staleness=1, slots_per_buffer=1)
 
@@ -123,6 +125,8 @@ def test_a_number_keeps_the_lineage_under_which_it_was_first_seen() -> None:
     held.fetched(berth.Weights(version=5, lineage=0))
     assert held.observe(5).lineage == 0, "fetched before the rewind, loaded after it"
     assert held.observe(berth.Weights(version=7, lineage=1)).lineage == 1
+    assert held.name(5).lineage == 0
+    assert held.held == berth.Weights(version=7, lineage=1), "to speak of older weights is not to hold them"
 
 
 def test_prompts_are_cut_into_pages() -> None:
@@ -155,3 +159,16 @@ def test_holdings_forget_what_nobody_holds_and_tell_what_is_cancelled() -> None:
     assert holdings.next_beat().acknowledged == []
     holdings.reserve_is_unsure(1)
     assert holdings.next_beat().holding is None, "there may be grants that are not known here"
+
+
+def test_scalars_of_numerical_libraries_are_numbers() -> None:
+    class Scalar:
+        def __float__(self) -> float:
+            return 0.5
+
+        def __int__(self) -> int:
+            return 7
+
+    scalar: Any = Scalar()
+    assert finish_json(scalar, scalar, None, None) == {"reward": 0.5, "tokens": 7}
+    assert finish_json(None, None, "file:///x", {}) == {"payload": "file:///x", "meta": {}}

@@ -34,7 +34,7 @@ class Finishing(HeldSlot):
 
     def _member_weights(self, version: Version | None) -> m.Weights | None:
         if version is not None:
-            return self._holdings.observe(version)
+            return self._holdings.weights.name(version)
         return self._holdings.weights.held or self.weights
 
     def __repr__(self) -> str:

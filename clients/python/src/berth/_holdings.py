@@ -18,6 +18,8 @@ logger = logging.getLogger("berth")
 
 SHORTEST_RESERVE_WAIT_MS = 50
 LONGEST_RESERVE_WAIT_MS = 2_000
+#: The most reservations that a heartbeat may list.
+MOST_LISTED = 16_384
 
 
 class HeldSlot:
@@ -202,7 +204,9 @@ class Holdings:
         """What is to be said now. Acknowledgements stay until :meth:`told` hears that they arrived."""
         lags = self.lags()
         with self._lock:
-            holding = list(self._slots) if self._unsure_reserves == 0 else None
+            # What can't be listed whole is not listed: the rest would be given to others.
+            is_sure = self._unsure_reserves == 0 and len(self._slots) <= MOST_LISTED
+            holding = list(self._slots) if is_sure else None
             return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), lags, self.finished)
 
     def told(self, beat: Beat, answer: m.Heartbeat) -> None:

@@ -35,15 +35,24 @@ class HeldWeights:
             return self._held
 
     def observe(self, source: VersionSource) -> Weights:
-        """Asks the source, and takes down what it says."""
+        """Asks the source which weights the worker holds now, and takes down what it says."""
         said = source() if callable(source) else source
         with self._lock:
-            if isinstance(said, Weights):
-                self._held = said
-            elif self._held is None or self._held.version != said:
-                known = self._fetched.get(said)
-                self._held = known or Weights(version=said, lineage=self._memory.lineage)
+            self._held = self._named(said)
             return self._held
+
+    def name(self, version: Version) -> Weights:
+        """The weights of this number, which the worker held at some time: of a token that was generated before."""
+        with self._lock:
+            return self._named(version)
+
+    def _named(self, version: Version) -> Weights:
+        if isinstance(version, Weights):
+            return version
+        number = int(version)
+        if self._held is not None and self._held.version == number:
+            return self._held
+        return self._fetched.get(number) or Weights(version=number, lineage=self._memory.lineage)
 
     def fetched(self, weights: Weights) -> None:
         """These were handed out to the worker, which may load them."""

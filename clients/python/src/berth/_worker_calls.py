@@ -36,6 +36,13 @@ class MemberResult:
     note: str | None = None
 
 
+def finish_json(reward: float | None, tokens: int | None, payload: str | None, meta: Json | None) -> Json:
+    """What a finished entry or member leaves; scalars of numerical libraries become numbers."""
+    reward = float(reward) if reward is not None else None
+    tokens = int(tokens) if tokens is not None else None
+    return given(reward=reward, tokens=tokens, payload=payload, meta=meta)
+
+
 def segments_json(segments: Iterable[m.Segment]) -> list[Json] | None:
     """Segments as the contract writes them."""
     return [{"version": each.version, "from_token": each.from_token} for each in segments] or None
@@ -104,7 +111,7 @@ class WorkerCalls:
         version = member.version
         if version is None and slot.weights is not None:
             version = slot.weights.version
-        finish = given(reward=member.reward, tokens=member.tokens, payload=member.payload, meta=member.meta)
+        finish = finish_json(member.reward, member.tokens, member.payload, member.meta)
         segments = member_segments(version, member.segments)
         return {"index": member.index, **finish, **given(version=version, segments=segments)}
 

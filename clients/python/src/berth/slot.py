@@ -14,7 +14,7 @@ from ._holdings import HeldSlot
 from ._reasons import note_of, reason_of
 from ._reserving import outcome_of
 from ._weights import Version
-from ._worker_calls import MemberResult
+from ._worker_calls import MemberResult, finish_json
 from .errors import BerthError, SlotCancelled
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Slot(Finishing, HeldSlot):
         log-probs are, ``meta`` an object of at most 16 KiB. A group may be handed in whole as ``members``. What was noted with
         :meth:`segment` goes along. That the ledger has discarded the entry is not raised but answered: see :class:`Occupied`.
         """
-        finish = given(reward=reward, tokens=tokens, payload=payload, meta=meta)
+        finish = finish_json(reward, tokens, payload, meta)
         try:
             occupied = self._worker._send(self._worker._calls.occupy(self, finish, members))
         except OUTCOMES as error:
@@ -73,7 +73,7 @@ class Slot(Finishing, HeldSlot):
 
         It is sent with :meth:`occupy`; with ``report`` at once as well, for long generations that are worth watching.
         """
-        segment = self._note_segment(self._worker._holdings.observe(version), from_token)
+        segment = self._note_segment(self._worker._holdings.weights.name(version), from_token)
         if report:
             self._worker._send(self._worker._calls.segment(self, segment, self._lineage(), None))
 
@@ -106,15 +106,17 @@ class Slot(Finishing, HeldSlot):
             return True
         return False
 
-    def _give_up(self, reason: str, note: str | None) -> None:
-        """Discards it if it is open, without standing in the way of the exception that is on its way."""
+    def _give_up(self, reason: str, note: str | None) -> bool:
+        """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
         if self.closed or self.cancelled:
             self._close()
-            return
+            return True
         try:
             self.discard(reason, note=note, requeue=True)
         except BerthError as error:
             logger.warning("%s could not be given up, its lease will run out: %s", self.id, error)
+            return False
+        return True
 
 
 class Member(HeldMember[Slot]):
@@ -129,7 +131,7 @@ class Member(HeldMember[Slot]):
         meta: Json | None = None,
     ) -> m.MemberOutcome:
         """Hands in the finished member; shapes and units as in :meth:`Slot.occupy`. The group is filled when enough are complete."""
-        return self._report(self._completed(given(reward=reward, tokens=tokens, payload=payload, meta=meta)))
+        return self._report(self._completed(finish_json(reward, tokens, payload, meta)))
 
     def fail(self, note: str | None = None) -> m.MemberOutcome:
         """Reports that this member has failed; another candidate may still fill the group."""
@@ -138,7 +140,7 @@ class Member(HeldMember[Slot]):
     def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
         """As :meth:`Slot.segment`, of this member."""
         worker = self.slot._worker
-        segment = self._note_segment(worker._holdings.observe(version), from_token)
+        segment = self._note_segment(worker._holdings.weights.name(version), from_token)
         if report:
             worker._send(worker._calls.segment(self.slot, segment, self._lineage(), self.index))
 

@@ -54,12 +54,11 @@ class Worker(WorkerSession):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
+        reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
         if self._holdings.ended_by is None:
             for slot in self.slots:
-                if error is None:
-                    slot._give_up("worker_stopped", None)
-                else:
-                    slot._give_up(reason_of(error), note_of(error))
+                if not slot._give_up(reason, note):
+                    break
         self._end()
 
     @property

@@ -14,7 +14,7 @@ from .._holdings import Holdings
 from .._reasons import note_of, reason_of
 from .._reserving import outcome_of
 from .._weights import Version
-from .._worker_calls import MemberResult
+from .._worker_calls import MemberResult, finish_json
 from ..errors import BerthError, SlotCancelled
 from ._interruption import Interruption
 
@@ -47,7 +47,7 @@ class Slot(Finishing):
         members: Iterable[MemberResult] | None = None,
     ) -> m.Occupied:
         """As :meth:`berth.Slot.occupy`."""
-        finish = given(reward=reward, tokens=tokens, payload=payload, meta=meta)
+        finish = finish_json(reward, tokens, payload, meta)
         try:
             occupied = await self._worker._send(self._worker._calls.occupy(self, finish, members))
         except OUTCOMES as error:
@@ -68,7 +68,7 @@ class Slot(Finishing):
 
     async def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
         """As :meth:`berth.Slot.segment`."""
-        segment = self._note_segment(self._worker._holdings.observe(version), from_token)
+        segment = self._note_segment(self._worker._holdings.weights.name(version), from_token)
         if report:
             await self._worker._send(self._worker._calls.segment(self, segment, self._lineage(), None))
 
@@ -102,14 +102,17 @@ class Slot(Finishing):
             await self._give_up(reason_of(error), note_of(error))
         return False
 
-    async def _give_up(self, reason: str, note: str | None) -> None:
+    async def _give_up(self, reason: str, note: str | None) -> bool:
+        """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
         if self.closed or self.cancelled:
             self._close()
-            return
+            return True
         try:
             await self.discard(reason, note=note, requeue=True)
         except BerthError as error:
             logger.warning("%s could not be given up, its lease will run out: %s", self.id, error)
+            return False
+        return True
 
 
 class Member(HeldMember[Slot]):
@@ -128,7 +131,7 @@ class Member(HeldMember[Slot]):
         meta: Json | None = None,
     ) -> m.MemberOutcome:
         """As :meth:`berth.Member.complete`."""
-        return await self._report(self._completed(given(reward=reward, tokens=tokens, payload=payload, meta=meta)))
+        return await self._report(self._completed(finish_json(reward, tokens, payload, meta)))
 
     async def fail(self, note: str | None = None) -> m.MemberOutcome:
         """As :meth:`berth.Member.fail`."""
@@ -137,7 +140,7 @@ class Member(HeldMember[Slot]):
     async def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
         """As :meth:`berth.Slot.segment`, of this member."""
         worker = self.slot._worker
-        segment = self._note_segment(worker._holdings.observe(version), from_token)
+        segment = self._note_segment(worker._holdings.weights.name(version), from_token)
         if report:
             await worker._send(worker._calls.segment(self.slot, segment, self._lineage(), self.index))
 

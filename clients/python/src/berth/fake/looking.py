@@ -145,27 +145,29 @@ def batch(run: RunState, version: int, from_offset: int, most: int | None) -> Js
 
 
 def batches(run: RunState) -> Json:
-    """The kept batches."""
-    shown = []
-    for version, entries in sorted(run.batches.items()):
-        staleness: dict[str, int] = {}
-        for entry in entries:
-            key = str(version - entry.version)
-            staleness[key] = staleness.get(key, 0) + 1
-        state = "trained" if version < run.policy_version else "taken"
-        published = run.versions.get(version + 1, (None, None))[1]
-        shown.append(
-            {
-                "version": version,
-                "entries": len(entries),
-                "staleness": staleness,
-                "final": version in run.final_batches,
-                "state": state,
-                "taken_at_ms": entries[0].taken_at_ms if entries else None,
-                "published_at_ms": published,
-            }
-        )
-    return {"batches": shown, "next": None}
+    """The kept batches, and the one of which pieces are taken."""
+    taken = dict(run.batches)
+    pieces = [entry for entry in run.tables.occupied_in(run.next_buffer) if entry.streamed]
+    if pieces:
+        taken[run.next_buffer] = pieces
+    return {"batches": [_batch_in_short(run, version, taken[version]) for version in sorted(taken)], "next": None}
+
+
+def _batch_in_short(run: RunState, version: int, entries: list[Entry]) -> Json:
+    staleness: dict[str, int] = {}
+    for entry in entries:
+        key = str(version - entry.version)
+        staleness[key] = staleness.get(key, 0) + 1
+    state = "partial" if version not in run.batches else "trained" if version < run.policy_version else "taken"
+    return {
+        "version": version,
+        "entries": len(entries),
+        "staleness": staleness,
+        "final": version in run.final_batches,
+        "state": state,
+        "taken_at_ms": entries[0].taken_at_ms if entries else None,
+        "published_at_ms": run.versions.get(version + 1, (None, None))[1],
+    }
 
 
 def workers(run: RunState) -> Json:
