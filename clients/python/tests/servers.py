@@ -95,7 +95,7 @@ class Server:
         executable = binary()
         assert executable is not None
         command = [str(executable), "serve", "--listen", f"127.0.0.1:{self.port}", "--redis", self._redis.url]
-        self._process = subprocess.Popen([*command, "--log", "error"])
+        self._process = subprocess.Popen([*command, "--log", "error"], stdout=subprocess.DEVNULL)
         wait_until(self._is_ready)
 
     def _is_ready(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import Ledger
+from servers import wait_until
 from support import fill, thread, train
 
 import berth
@@ -102,6 +103,27 @@ def test_what_abandoned_weights_generated_is_discarded_as_rewound(ledger: Ledger
         with run.trainer(resume_from=1, mode="rewind"):
             placed = slot.occupy(reward=1.0)
     assert (placed.kept, placed.reason) == (False, "rewound")
+
+
+def test_a_rollout_process_follows_a_rewind_by_itself(ledger: Ledger) -> None:
+    run = ledger.run()
+    train(run, 2)
+    loaded: list[tuple[int, int]] = []
+    with run.worker("w") as worker:
+        reserving = worker.reserve(refresh=lambda weights: loaded.append((weights.version, weights.lineage)))
+        abandoned = next(reserving)
+        assert abandoned.version == 2
+        with run.trainer(resume_from=1, mode="rewind") as trainer:
+            wait_until(lambda: abandoned.cancelled)
+            assert abandoned.cancel_reason == "rewound"
+            for _ in range(2):
+                slot = next(reserving)
+                assert slot.version == 1 and slot.occupy(reward=1.0).kept
+            assert len(next(iter(trainer))) == 2
+            trainer.publish("file:///other-2")
+            # The number is that of the abandoned weights, the lineage is not.
+            wait_until(lambda: next(reserving).occupy(reward=1.0).kept and loaded[-1] == (2, 1))
+    assert loaded == [(2, 0), (1, 1), (2, 1)]
 
 
 def test_a_zombie_trainer_is_fenced(ledger: Ledger) -> None:

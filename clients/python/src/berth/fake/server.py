@@ -53,7 +53,10 @@ class FakeServer:
         return aio.connect(URL, retry=retry, transport=FakeTransport(self), async_transport=AsyncFakeTransport(self))
 
     def advance(self, ms: int) -> None:
-        """Moves the clock on by ``ms`` milliseconds: what is due by then happens, as if nobody had called meanwhile."""
+        """Moves the clock on by ``ms`` milliseconds: what is due by then happens, as if nobody had called meanwhile.
+
+        Where live workers are to keep their leases, move it on in steps shorter than a lease.
+        """
         with self._changed:
             self._advanced_ms += ms
             for run in self._runs.values():
