@@ -253,3 +253,15 @@ def test_a_database_that_lost_writes_is_noticed_and_workers_wait_for_the_trainer
         with run.trainer(resume_from=1) as resumed:
             batch = next(iter(resumed))
         assert [entry.id for entry in batch] == [slots[1].id]
+
+
+def test_what_may_have_been_handed_in_is_not_thrown_away(stage: Stage) -> None:
+    run = stage.run()
+    watch = stage.run(through_proxy=False, name=run.name)
+    with run.worker("w") as worker:
+        worker._sender = worker._sender.with_patience(0.0)
+        with pytest.raises(berth.Unreachable):
+            with next(worker.reserve(0)) as slot:
+                stage.proxy.drop_answers_to("/occupy", times=99)
+                slot.occupy(reward=1.0)
+    assert watch.trajectory(slot.id).state == "occupied"

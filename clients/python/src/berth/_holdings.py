@@ -47,6 +47,8 @@ class HeldSlot:
         self._reason: str | None = None
         self._cancelled = threading.Event()
         self._closed = False
+        #: Whether an occupy is on its way of which it is not known if it arrived.
+        self._in_doubt = False
         self._done = set(grant.members_done)
         self._failed = set(grant.members_failed)
         self._gone_members: set[int] = set()

@@ -54,6 +54,11 @@ class Refused(BerthError):
     def __init_subclass__(cls) -> None:
         Refused._by_code[cls.code] = cls
 
+    @property
+    def is_definite(self) -> bool:
+        """Whether the call had no effect. Of what a server says while it has no database, or a proxy without a server, that is unknown."""
+        return self.status < 500
+
     @staticmethod
     def of(call: str, status: int, problem: dict[str, Any]) -> Refused:
         """The exception for a problem document."""

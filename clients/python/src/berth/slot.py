@@ -15,7 +15,7 @@ from ._reasons import note_of, reason_of
 from ._reserving import outcome_of
 from ._weights import Version
 from ._worker_calls import MemberResult, finish_json
-from .errors import BerthError, SlotCancelled
+from .errors import BerthError, Refused, SlotCancelled
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -49,10 +49,16 @@ class Slot(Finishing, HeldSlot):
         :meth:`segment` goes along. That the ledger has discarded the entry is not raised but answered: see :class:`Occupied`.
         """
         finish = finish_json(reward, tokens, payload, meta)
+        call = self._worker._calls.occupy(self, finish, members)
+        self._in_doubt = True
         try:
-            occupied = self._worker._send(self._worker._calls.occupy(self, finish, members))
+            occupied = self._worker._send(call)
         except OUTCOMES as error:
             occupied = outcome_of(error)
+        except Refused as error:
+            self._in_doubt = not error.is_definite
+            raise
+        self._in_doubt = False
         self._close()
         return occupied
 
@@ -108,7 +114,8 @@ class Slot(Finishing, HeldSlot):
 
     def _give_up(self, reason: str, note: str | None) -> bool:
         """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
-        if self.closed or self.cancelled:
+        # What may have been handed in is not thrown away: if it was not, its lease gives it to others.
+        if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
         try:

@@ -14,13 +14,14 @@ class Interruption:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._requested = False
+        self._is_finishing: Callable[[], bool] = lambda: False
 
-    def enter(self, on_cancel: Callable[[Callable[[str], object]], None]) -> None:
-        """The current task's block begins."""
+    def enter(self, on_cancel: Callable[[Callable[[str], object]], None], is_finishing: Callable[[], bool]) -> None:
+        """The current task's block begins. While it hands its work in it is left alone: a late one may still be kept."""
         task = asyncio.current_task()
         assert task is not None, "outside a task nothing can be cancelled"
         loop = asyncio.get_running_loop()
-        self._task, self._requested = task, False
+        self._task, self._requested, self._is_finishing = task, False, is_finishing
         # Before Python 3.11 a task does not count its cancellations.
         self._cancelling = task.cancelling() if hasattr(task, "cancelling") else 0
 
@@ -31,7 +32,7 @@ class Interruption:
         on_cancel(interrupt)
 
     def _interrupt(self) -> None:
-        if self._task is not None and not self._requested:
+        if self._task is not None and not self._requested and not self._is_finishing():
             self._requested = True
             self._task.cancel()
 

@@ -15,7 +15,7 @@ from .._reasons import note_of, reason_of
 from .._reserving import outcome_of
 from .._weights import Version
 from .._worker_calls import MemberResult, finish_json
-from ..errors import BerthError, SlotCancelled
+from ..errors import BerthError, Refused, SlotCancelled
 from ._interruption import Interruption
 
 if TYPE_CHECKING:
@@ -48,10 +48,16 @@ class Slot(Finishing):
     ) -> m.Occupied:
         """As :meth:`berth.Slot.occupy`."""
         finish = finish_json(reward, tokens, payload, meta)
+        call = self._worker._calls.occupy(self, finish, members)
+        self._in_doubt = True
         try:
-            occupied = await self._worker._send(self._worker._calls.occupy(self, finish, members))
+            occupied = await self._worker._send(call)
         except OUTCOMES as error:
             occupied = outcome_of(error)
+        except Refused as error:
+            self._in_doubt = not error.is_definite
+            raise
+        self._in_doubt = False
         self._close()
         return occupied
 
@@ -87,7 +93,7 @@ class Slot(Finishing):
                 yield member
 
     async def __aenter__(self) -> Slot:
-        self._interruption.enter(self.on_cancel)
+        self._interruption.enter(self.on_cancel, lambda: self._in_doubt)
         return self
 
     async def __aexit__(
@@ -104,7 +110,8 @@ class Slot(Finishing):
 
     async def _give_up(self, reason: str, note: str | None) -> bool:
         """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
-        if self.closed or self.cancelled:
+        # What may have been handed in is not thrown away: if it was not, its lease gives it to others.
+        if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
         try:
@@ -121,6 +128,7 @@ class Member(HeldMember[Slot]):
     def __init__(self, slot: Slot, index: int, weights: m.Weights | None) -> None:
         super().__init__(slot, index, weights)
         self._interruption = Interruption()
+        self._in_doubt = False
 
     async def complete(
         self,
@@ -146,15 +154,18 @@ class Member(HeldMember[Slot]):
 
     async def _report(self, body: dict[str, Any]) -> m.MemberOutcome:
         worker = self.slot._worker
+        self._in_doubt = True
         try:
             outcome = await worker._send(worker._calls.member(self.slot, self.index, body))
         except OUTCOMES as error:
             outcome = m.MemberOutcome(state="discarded", reason=outcome_of(error).reason)
+        finally:
+            self._in_doubt = False
         self._reported(outcome, failed="failed" in body)
         return outcome
 
     async def __aenter__(self) -> Member:
-        self._interruption.enter(self.on_cancel)
+        self._interruption.enter(self.on_cancel, lambda: self._in_doubt)
         return self
 
     async def __aexit__(
