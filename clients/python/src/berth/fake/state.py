@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +86,7 @@ class RunState:
         if config["prompt_queue"]:
             window, drop_on = config["order_window"], frozenset(config["drop_on"])
             self.queue = PromptQueue(config["order"], window, config["max_attempts"], drop_on)
-        self._numbers = itertools.count(1)
+        self._ids = 0
         self.record("run_created", config=config)
 
     # Numbers.
@@ -133,7 +132,8 @@ class RunState:
 
     def new_id(self) -> str:
         """An id that sorts by time, as the server's do."""
-        return f"{next(self._numbers):08x}-{uuid.uuid4().hex[:12]}"
+        self._ids += 1
+        return f"{self._ids:08x}-{uuid.uuid4().hex[:12]}"
 
     # Steps.
 
