@@ -84,7 +84,9 @@ impl Invariant {
                 Self::Sequence
             }
             Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
-            Fault::Effect { logged, expected, .. } if is_of_a_prompt(logged) || is_of_a_prompt(expected) => {
+            Fault::Effect { logged, expected, .. }
+                if is_of_a_prompt(logged.as_deref()) || is_of_a_prompt(expected.as_deref()) =>
+            {
                 Self::Prompts
             }
             Fault::Feed(_)
@@ -167,6 +169,6 @@ impl Serialize for Invariant {
     }
 }
 
-fn is_of_a_prompt(effect: &Option<Box<Effect>>) -> bool {
-    matches!(effect.as_deref(), Some(Effect::Prompt { .. }))
+fn is_of_a_prompt(effect: Option<&Effect>) -> bool {
+    matches!(effect, Some(Effect::Prompt { .. }))
 }
