@@ -83,6 +83,33 @@ async fn a_member_that_comes_after_its_group_was_streamed_is_not_counted() {
     is_sound(&run).await;
 }
 
+/// A trainer that replays is given the members, their rewards and advantages as they were, whole or in pieces.
+#[tokio::test]
+async fn a_replay_gives_groups_again_as_they_were() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let (run, worker, [a, b]) = two_groups(&ledger).await;
+    for (id, index) in [(&a, 0), (&b, 2), (&a, 1), (&b, 0)] {
+        let body = json!({ "reward": index, "payload": format!("file:///{index}") });
+        worker.member(id, index, body).await.ok();
+    }
+    let trainer = Trainer::first(&run).await;
+    let taken = trainer.take().await.ok()["batch"]["trajectories"].clone();
+    trainer.publish(1).await.ok();
+
+    let replaying = Trainer::from(&run, "second", 0).await;
+    let mut pieces = Vec::new();
+    for from in 0..2 {
+        let body = replaying.says(json!({ "stream": true, "from_offset": from, "max_entries": 1 }));
+        let batch = run.post("batches/next", body).await.ok()["batch"].clone();
+        assert_eq!(batch["replayed"], true);
+        pieces.push(batch["trajectories"][0].clone());
+    }
+
+    assert_eq!(json!(pieces), taken);
+    assert_eq!(replaying.take().await.ok()["batch"]["trajectories"], taken);
+    is_sound(&run).await;
+}
+
 /// The trainer holds a part of the batch when the worker of the next part dies.
 #[tokio::test]
 async fn a_group_is_adopted_while_its_batch_is_streamed() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::adoption::until_orphaned;
-use crate::cast::{Worker, ids, only, until_expired};
+use crate::cast::{Worker, ids, only, prompts, soon, until_expired, until_somebody_waits};
 use crate::journal::is_lawful;
 use crate::prompt_fates::{gets, until_discarded};
 use crate::prompts::{counts, feed, in_state, with_queue};
@@ -249,7 +249,7 @@ async fn a_group_one_member_of_which_never_finishes_is_given_up_while_the_traine
         let run = run.clone();
         async move { run.post("batches/next", json!({ "wait_ms": 60_000 })).await }
     });
-    crate::cast::until_somebody_waits(&ledger, &run, "batch").await;
+    until_somebody_waits(&ledger, &run, "batch").await;
 
     run.patch("", json!({ "stuck_timeout_ms": 300 })).await.ok();
     until_discarded(&run, &a, "stuck_timeout").await;
@@ -258,13 +258,52 @@ async fn a_group_one_member_of_which_never_finishes_is_given_up_while_the_traine
     assert_eq!(in_state(&run, "queued").await, "b 1, a 2");
     let b = gets(&worker, 0).await;
     worker.finishes(&b, 0..2).await;
-    let batch = crate::cast::soon(take).await.ok()["batch"].clone();
-    assert_eq!(crate::cast::prompts(&batch["trajectories"]), "b");
+    let batch = soon(take).await.ok()["batch"].clone();
+    assert_eq!(prompts(&batch["trajectories"]), "b");
     // What was finished of the first attempt is not lost as long as there is a place for it and nobody else has its prompt.
     let last = worker
         .member(&a, 1, json!({}))
         .await
         .problem(409, "trajectory_discarded");
     assert_eq!(last["reason"], "stuck_timeout");
+    is_lawful(&run).await;
+}
+
+/// An adoption is no attempt: a group of which one member kills each worker, and another was finished, is bounded by the stuck
+/// timeout, which is.
+#[tokio::test]
+async fn a_group_that_kills_each_worker_that_adopts_it_fails_after_its_attempts_while_the_trainer_waits() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let (run, first, a) = given_a(
+        &ledger,
+        json!({ "batch_size": 1, "max_staleness": 0, "max_attempts": 1 }),
+    )
+    .await;
+    first.finishes(&a, 0..1).await;
+    first.restarted().heartbeat(json!({})).await.ok();
+    for name in ["rollout-2", "rollout-3"] {
+        let next = Worker::of(&run, name);
+        let granted = next.reserve(json!({ "version": 0 })).await.ok()["granted"].clone();
+        assert_eq!(
+            only(&granted[0], &["id", "adopted", "attempt"]),
+            json!({ "id": a, "adopted": true, "attempt": 1 })
+        );
+        next.restarted().heartbeat(json!({})).await.ok();
+    }
+    let take = tokio::spawn({
+        let run = run.clone();
+        async move { run.post("batches/next", json!({ "wait_ms": 60_000 })).await }
+    });
+    until_somebody_waits(&ledger, &run, "batch").await;
+
+    run.patch("", json!({ "stuck_timeout_ms": 300 })).await.ok();
+    until_discarded(&run, &a, "stuck_timeout").await;
+    run.patch("", json!({ "stuck_timeout_ms": null })).await.ok();
+
+    assert_eq!(in_state(&run, "failed").await, "a 1");
+    let last = Worker::of(&run, "rollout-4");
+    let b = gets(&last, 0).await;
+    last.finishes(&b, 0..2).await;
+    assert_eq!(prompts(&soon(take).await.ok()["batch"]["trajectories"]), "b");
     is_lawful(&run).await;
 }
