@@ -190,12 +190,26 @@ impl fmt::Display for Effect {
             }
             Self::Pruned { id } => write!(f, "{id} was pruned"),
             Self::Replaced { id, from, to } => write!(f, "{id} was placed anew, from {from} to {to}"),
-            Self::Member { id, index, failed, .. } => {
+            Self::Member {
+                id,
+                index,
+                failed,
+                version,
+                newest,
+                reward,
+            } => {
                 write!(
                     f,
                     "member {index} of {id} {}",
                     if *failed { "failed" } else { "finished" }
-                )
+                )?;
+                if let Some(version) = version {
+                    write!(f, " under version {version}")?;
+                }
+                if let Some(newest) = newest {
+                    write!(f, " to {newest}")?;
+                }
+                reward.map_or(Ok(()), |reward| write!(f, " with reward {}", reward.0))
             }
             Self::Continued { id, version } => write!(f, "{id} went on under version {version}"),
             Self::Orphaned { id } => write!(f, "{id} was left without an owner"),
@@ -207,7 +221,8 @@ impl fmt::Display for Effect {
                 attempt,
             } => write!(
                 f,
-                "the prompt of {id}, fed as {position}, is {state}, attempt {attempt}"
+                "the prompt of {id}, fed as {position}, is {}, attempt {attempt}",
+                state.to_string().replace('_', " ")
             ),
         }
     }
