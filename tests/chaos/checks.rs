@@ -6,9 +6,10 @@ use berth::protocol::audit::Auditor;
 use berth::protocol::{Place, TrajectoryId};
 use serde_json::Value;
 
-use crate::diary::{Entry, Line, TrainedEntry};
+use crate::diary::{Entry, Grant, Line, Member, TrainedEntry};
 use crate::figures::Figures;
 use crate::history::{History, State};
+use crate::prompts;
 use crate::rehearsal::Rehearsal;
 use crate::stage::Play;
 use crate::trainer_log;
@@ -26,6 +27,7 @@ pub(crate) fn check(play: &Play, rehearsal: &Rehearsal) {
             "what the trainer was told",
             trainer_log::problems(&play.trainer, &history),
         ),
+        ("the prompts", of_the_prompts(play, &history)),
         ("what may never be answered", unexpected(play)),
         ("the state in the end", of_the_state(play, &history)),
         ("training went on", of_progress(play, &history)),
@@ -49,17 +51,14 @@ pub(crate) fn of_the_workers(diary: &[Line], history: &History) -> Vec<String> {
     for entry in history.final_batches().flat_map(|batch| &batch.entries) {
         *batches.entry(entry.id).or_default() += 1;
     }
-    let mut problems = Vec::new();
+    let mut problems = counted_twice(diary);
     for (id, count) in batches.iter().filter(|(_, count)| **count > 1) {
         problems.push(format!("{id} is in {count} batches"));
     }
     for line in diary {
         let problem = match &line.entry {
-            Entry::Granted { ids, version, .. } => ids.iter().find_map(|id| match history.stories.get(id) {
-                None => Some(format!("the grant of {id} is not in the log")),
-                Some(story) if story.version != *version => Some(format!("{id} was granted as {version}: {story:?}")),
-                Some(_) => None,
-            }),
+            Entry::Granted { entries, .. } => entries.iter().find_map(|grant| of_a_grant(grant, history)),
+            Entry::Member(member) => of_a_member(member, history),
             Entry::Occupied { id, late } => of_an_occupy(*id, *late, history, &batches),
             Entry::Discarded { id, reason } => match history.stories.get(id) {
                 Some(story) if story.discarded > 0 => None,
@@ -71,6 +70,67 @@ pub(crate) fn of_the_workers(diary: &[Line], history: &History) -> Vec<String> {
         problems.extend(problem);
     }
     problems
+}
+
+fn of_a_grant(grant: &Grant, history: &History) -> Option<String> {
+    let Some(story) = history.stories.get(&grant.id) else {
+        return Some(format!("the grant of {} is not in the log", grant.id));
+    };
+    let prompt = story.position.and_then(|position| history.queue.name(position));
+    let is_as_told = story.version == grant.version
+        && (prompt.is_none() || prompt == grant.prompt)
+        && (!grant.adopted || story.adoptions > 0);
+    (!is_as_told).then(|| format!("{grant:?} was told, the log has {story:?}"))
+}
+
+/// A member that counts is in the log, and with its group in a batch, in the tables, or discarded.
+fn of_a_member(member: &Member, history: &History) -> Option<String> {
+    let Member {
+        id,
+        index,
+        failed,
+        counted,
+    } = *member;
+    let Some(story) = history.stories.get(&id) else {
+        return Some(format!("{id}, of which {member:?} was told, is not in the log"));
+    };
+    if !counted {
+        return None;
+    }
+    let is_where_it_should = match story.state {
+        State::Reserved(_) => false,
+        State::Discarded => story.discarded > 0,
+        State::Occupied(place) if history.is_taken(place) => {
+            let entry = history
+                .final_batches()
+                .flat_map(|batch| &batch.entries)
+                .find(|entry| entry.id == id);
+            entry.is_some_and(|entry| failed || entry.members.contains(&index))
+        }
+        State::Occupied(_) => story.occupied > 0,
+    };
+    let is_known = story.members.get(&index) == Some(&failed);
+    (!is_known || !is_where_it_should).then(|| format!("{member:?} was told, the log has {story:?}"))
+}
+
+/// Of all the reports of a member one counts.
+fn counted_twice(diary: &[Line]) -> Vec<String> {
+    let mut counted = BTreeSet::new();
+    let members = diary.iter().filter_map(|line| match &line.entry {
+        Entry::Member(member) if member.counted => Some(member),
+        _ => None,
+    });
+    members
+        .filter(|member| !counted.insert((member.id, member.index)))
+        .map(|member| format!("{member:?} was told twice"))
+        .collect()
+}
+
+fn of_the_prompts(play: &Play, history: &History) -> Vec<String> {
+    if play.prompts.is_empty() {
+        return Vec::new(); // a run without a queue
+    }
+    prompts::problems(&play.trainer, history, &play.status["prompts"], &play.prompts)
 }
 
 fn of_an_occupy(
@@ -85,7 +145,7 @@ fn of_an_occupy(
     let is_in_a_batch = batches.get(&id) == Some(&1);
     let is_where_it_should = match story.state {
         State::Reserved(_) => false,
-        State::Occupied(place) if place.buffer.0 < history.next_buffer => is_in_a_batch,
+        State::Occupied(place) if history.is_taken(place) => is_in_a_batch,
         State::Occupied(_) | State::Discarded => !is_in_a_batch,
     };
     let is_finished = story.occupied == 1 && (story.state != State::Discarded || story.discarded > 0);
@@ -158,8 +218,7 @@ fn of_the_state(play: &Play, history: &History) -> Vec<String> {
     }
     for kept in &play.batches {
         let version = kept["version"].as_u64().expect("a number");
-        let entries: Vec<TrainedEntry> =
-            serde_json::from_value(kept["trajectories"].clone()).expect("the entries of a batch");
+        let entries = TrainedEntry::shown(kept);
         if !history
             .final_batches()
             .any(|batch| batch.version == version && batch.entries == entries)
@@ -177,7 +236,7 @@ fn occupied_slots(buffers: &Value) -> BTreeSet<(Place, TrajectoryId)> {
     for buffer in buffers["buffers"].as_array().into_iter().flatten() {
         let version = buffer["version"].as_u64().expect("a number");
         for (slot, entry) in (0..).zip(buffer["slots"].as_array().into_iter().flatten()) {
-            if entry["state"] == "occupied" {
+            if entry["state"] == "occupied" || entry["state"] == "taken" {
                 let id = entry["id"].as_str().and_then(|id| id.parse().ok()).expect("an id");
                 occupied.insert((Place::new(version, slot), id));
             }

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use berth::protocol::{Effect, Event, EventType, Place, TrajectoryId};
 
 use crate::diary::TrainedEntry;
-use crate::rehearsal::Config;
+use crate::prompts::Queue;
+use crate::rehearsal::{Config, GROUP_SIZE, Kind};
 
 /// What became of an entry.
 #[derive(Debug, Clone)]
@@ -18,6 +19,18 @@ pub(crate) struct Story {
     pub(crate) occupied: u64,
     pub(crate) discarded: u64,
     pub(crate) late: bool,
+    /// The members that counted, and whether they failed.
+    pub(crate) members: BTreeMap<u32, bool>,
+    /// Where its prompt was fed.
+    pub(crate) position: Option<u64>,
+    pub(crate) adoptions: usize,
+}
+
+impl Story {
+    pub(crate) fn complete_members(&self) -> Vec<u32> {
+        let complete = self.members.iter().filter(|(_, failed)| !**failed);
+        complete.map(|(index, _)| *index).collect()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +41,14 @@ pub(crate) enum State {
     Discarded,
 }
 
-/// A batch, and when it was one.
+/// A batch, or as much of one as was streamed, and when it was one.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) version: u64,
     pub(crate) entries: Vec<TrainedEntry>,
-    taken_at: u64,
+    began_at: u64,
+    /// When the last of it was taken.
+    pub(crate) taken_at: Option<u64>,
     /// When a rewind took it apart.
     abandoned_at: Option<u64>,
 }
@@ -56,6 +71,7 @@ pub(crate) struct History {
     pub(crate) rewinds: u64,
     pub(crate) jumps: u64,
     slots: BTreeMap<Place, TrajectoryId>,
+    pub(crate) queue: Queue,
     pub(crate) problems: Vec<String>,
 }
 
@@ -74,13 +90,28 @@ impl History {
     /// The batch of this version that the trainer session of this epoch could be given.
     pub(crate) fn batch_in(&self, epoch: u64, version: u64) -> Option<&Batch> {
         let (opened, over) = *self.epochs.get(&epoch)?;
-        let stood = |batch: &&Batch| batch.taken_at < over && batch.abandoned_at.is_none_or(|at| at > opened);
+        let stood = |batch: &&Batch| batch.began_at < over && batch.abandoned_at.is_none_or(|at| at > opened);
         self.batches.iter().filter(|batch| batch.version == version).find(stood)
     }
 
     /// The batches that stand in the end.
     pub(crate) fn final_batches(&self) -> impl Iterator<Item = &Batch> {
         self.batches.iter().filter(|batch| batch.abandoned_at.is_none())
+    }
+
+    /// Whether what occupies the place was given to the trainer, in a batch or a piece of one.
+    pub(crate) fn is_taken(&self, place: Place) -> bool {
+        let is_streamed =
+            |batch: &Batch| batch.version == place.buffer.0 && (place.slot.0 as usize) < batch.entries.len();
+        place.buffer.0 < self.next_buffer || self.open_batch().is_some_and(|at| is_streamed(&self.batches[at]))
+    }
+
+    /// The batch that was streamed in part only.
+    fn open_batch(&self) -> Option<usize> {
+        let is_open = |batch: &Batch| {
+            batch.version == self.next_buffer && batch.taken_at.is_none() && batch.abandoned_at.is_none()
+        };
+        self.batches.iter().position(is_open)
     }
 
     fn wrong(&mut self, event: &Event, what: &str) {
@@ -98,8 +129,11 @@ impl History {
             }
         }
         self.move_entries(event, config);
+        if let Some(problem) = self.queue.follow(event) {
+            self.wrong(event, &problem);
+        }
         match event.event_type {
-            EventType::Take => self.take(event, version, config),
+            EventType::Take | EventType::Stream => self.take(event, version, config),
             EventType::Publish => self.publish(event, version),
             EventType::TrainerOpened => self.open(event),
             _ => {}
@@ -122,7 +156,7 @@ impl History {
                     self.slots.remove(&place);
                 }
             }
-            self.tell(event, effect);
+            self.tell(event, effect, config);
             touched.push(id);
         }
         for id in touched {
@@ -148,7 +182,7 @@ impl History {
     }
 
     /// What one effect says of its entry.
-    fn tell(&mut self, event: &Event, effect: &Effect) {
+    fn tell(&mut self, event: &Event, effect: &Effect, config: Config) {
         let id = effect.id();
         if let Effect::Reserved { version, to, .. } = effect {
             let story = Story {
@@ -158,8 +192,11 @@ impl History {
                 occupied: 0,
                 discarded: 0,
                 late: false,
+                members: BTreeMap::new(),
+                position: None,
+                adoptions: 0,
             };
-            let is_late = event.event_type == EventType::Occupy;
+            let is_late = matches!(event.event_type, EventType::Occupy | EventType::Member);
             let known = self.stories.entry(id).or_insert_with(|| story.clone());
             let may_be = known.state == State::Discarded && known.version == version.0;
             known.late |= is_late;
@@ -183,7 +220,22 @@ impl History {
             (Effect::Occupied { to, .. }, State::Reserved(_)) => {
                 story.state = State::Occupied(*to);
                 story.occupied += 1;
+                let members = story.complete_members().len();
+                if config.kind == Kind::Groups && members != GROUP_SIZE {
+                    self.wrong(
+                        event,
+                        &format!("occupies {id}, of which {members} members are complete"),
+                    );
+                }
             }
+            (Effect::Member { index, failed, .. }, State::Reserved(_) | State::Discarded) => {
+                if story.members.insert(*index, *failed).is_some() {
+                    self.wrong(event, &format!("counts member {index} of {id} twice"));
+                }
+            }
+            (Effect::Continued { .. } | Effect::Orphaned { .. }, _) => {}
+            (Effect::Adopted { .. }, State::Reserved(_)) => story.adoptions += 1,
+            (Effect::Prompt { position, .. }, _) => story.position = Some(position.0),
             (Effect::Discarded { .. }, State::Reserved(_) | State::Occupied(_)) => {
                 story.state = State::Discarded;
                 story.discarded += 1;
@@ -196,38 +248,59 @@ impl History {
         }
     }
 
+    /// A whole batch, what a partly streamed one still lacked, or a piece.
     fn take(&mut self, event: &Event, version: u64, config: Config) {
         if (version, version) != (self.policy_version, self.next_buffer) {
             self.wrong(event, "takes a batch that is not the next");
         }
-        let buffer = |slot| Place::new(version, slot);
-        let ids: Vec<_> = self
-            .slots
-            .range(buffer(0)..=buffer(u32::MAX))
-            .map(|(_, id)| *id)
-            .collect();
-        let mut entries = Vec::new();
+        let at = self.open_batch().unwrap_or_else(|| {
+            self.batches.push(Batch {
+                version,
+                entries: Vec::new(),
+                began_at: event.seq,
+                taken_at: None,
+                abandoned_at: None,
+            });
+            self.batches.len() - 1
+        });
+        let offset = self.batches[at].entries.len() as u64;
+        let is_piece = event.event_type == EventType::Stream;
+        if is_piece && event.offset != Some(offset) {
+            self.wrong(event, &format!("takes a piece that does not begin at {offset}"));
+        }
+        let slot = |slot: u64| Place::new(version, u32::try_from(slot).expect("a slot"));
+        let end = is_piece.then(|| offset + event.entries.unwrap_or(0));
+        let places = slot(offset)..end.map_or(Place::new(version, u32::MAX), slot);
+        let ids: Vec<_> = self.slots.range(places).map(|(_, id)| *id).collect();
+        if end.is_some_and(|end| offset + ids.len() as u64 != end) {
+            self.wrong(event, "takes a piece that is not there");
+        }
         for id in ids {
-            let story = &self.stories[&id];
-            if !matches!(story.state, State::Occupied(_)) {
+            if !matches!(self.stories[&id].state, State::Occupied(_)) {
                 self.wrong(event, &format!("leaves the reservation {id} behind"));
                 continue;
             }
-            entries.push(TrainedEntry {
-                id,
-                version: story.version,
-            });
+            let entry = self.as_trained(id);
+            self.batches[at].entries.push(entry);
         }
-        if entries.len() != config.batch_size {
-            self.wrong(event, &format!("takes {} entries", entries.len()));
+        let taken = self.batches[at].entries.len();
+        if taken > config.batch_size || !is_piece && taken < config.batch_size {
+            self.wrong(event, &format!("takes {taken} entries"));
         }
-        self.next_buffer = version + 1;
-        self.batches.push(Batch {
-            version,
-            entries,
-            taken_at: event.seq,
-            abandoned_at: None,
-        });
+        if taken >= config.batch_size || !is_piece {
+            self.batches[at].taken_at = Some(event.seq);
+            self.next_buffer = version + 1;
+        }
+    }
+
+    fn as_trained(&self, id: TrajectoryId) -> TrainedEntry {
+        let story = &self.stories[&id];
+        TrainedEntry {
+            id,
+            version: story.version,
+            prompt: story.position.and_then(|position| self.queue.name(position)),
+            members: story.complete_members(),
+        }
     }
 
     fn publish(&mut self, event: &Event, version: u64) {

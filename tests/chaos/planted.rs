@@ -4,9 +4,9 @@ use berth::protocol::{Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Pl
 use uuid::Uuid;
 
 use crate::checks::of_the_workers;
-use crate::diary::{Entry, Line, Opened, Trained, TrainedEntry};
+use crate::diary::{Entry, Grant, Line, Opened, Trained, TrainedEntry};
 use crate::history::History;
-use crate::rehearsal::Config;
+use crate::rehearsal::{Config, Kind};
 use crate::trainer_log;
 
 const CONFIG: Config = Config {
@@ -15,6 +15,9 @@ const CONFIG: Config = Config {
     max_staleness: 1,
     lease_ms: 1_000,
     max_concurrency: None,
+    kind: Kind::Singles,
+    longest_first: false,
+    drop_zero_variance: false,
 };
 
 fn id(number: u128) -> TrajectoryId {
@@ -95,6 +98,8 @@ fn trained(epoch: u64, ids: [u128; 2]) -> Entry {
     let entries = ids.map(|number| TrainedEntry {
         id: id(number),
         version: 0,
+        prompt: None,
+        members: Vec::new(),
     });
     Entry::Trained(Trained {
         epoch,
@@ -195,9 +200,13 @@ fn what_a_worker_was_told_and_did_not_happen_is_found() {
             log(),
             Entry::Granted {
                 request: String::new(),
-                version: 0,
                 lineage: 0,
-                ids: vec![id(3)],
+                entries: vec![Grant {
+                    id: id(3),
+                    version: 0,
+                    prompt: None,
+                    adopted: false,
+                }],
             },
         ),
     ] {

@@ -1,11 +1,12 @@
 //! Who plays: the processes, how they are started, stopped, killed and restarted, and the play itself.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use berth::protocol::Event;
+use berth::protocol::{Event, PromptState};
 use hyper::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -14,6 +15,7 @@ use crate::chance::Chance;
 use crate::diary::{self, Entry, Line};
 use crate::faults::{Act, Fault, Target, WORKERS};
 use crate::orders::Orders;
+use crate::prompts::STATES;
 use crate::rehearsal::Rehearsal;
 use crate::support::{Client, LocalRedis, Proxy, Run, TestServer, Traffic, eventually, lives, signal};
 
@@ -46,6 +48,8 @@ pub(crate) struct Play {
     pub(crate) buffers: Value,
     /// The batches that the ledger still keeps, with their entries.
     pub(crate) batches: Vec<Value>,
+    /// The prompts in each state.
+    pub(crate) prompts: BTreeMap<PromptState, Vec<Value>>,
     pub(crate) faults: Vec<(&'static str, u64)>,
     pub(crate) answers_dropped: usize,
 }
@@ -89,6 +93,7 @@ impl Stage {
                 name,
                 session: String::new(),
                 seed: 0,
+                kind: rehearsal.config.kind,
                 lease_ms: rehearsal.config.lease_ms,
                 diary: PathBuf::new(),
                 checkpoint: rehearsal.file("checkpoint"),
@@ -230,6 +235,7 @@ impl Stage {
         .await;
         self.run = self.run.through(&self.posts[1].server().client());
         eventually("no reservation is left behind", async || {
+            self.discard_orphans().await;
             self.run.get("").await.ok()["reserved"] == 0
         })
         .await;
@@ -237,6 +243,18 @@ impl Stage {
         eventually("the trainer ends", async || self.actors[WORKERS].has_ended()).await;
         for post in &self.posts {
             post.server().client().get("/readyz").await.ok();
+        }
+    }
+
+    /// Nobody is left to adopt a group.
+    async fn discard_orphans(&self) {
+        let reserved = self.run.get("trajectories").await.ok();
+        for entry in reserved["trajectories"].as_array().into_iter().flatten() {
+            if entry["orphaned"] == true {
+                let id = entry["id"].as_str().expect("an id");
+                let call = json!({ "reason": "left_behind", "requeue": true });
+                self.run.post(&format!("trajectories/{id}/discard"), call).await.ok();
+            }
         }
     }
 
@@ -263,6 +281,11 @@ impl Stage {
                 batches.push(answer.ok());
             }
         }
+        let prompts = if rehearsal.config.kind.has_queue() {
+            self.prompts().await
+        } else {
+            BTreeMap::new()
+        };
         Play {
             workers: self.actors[..WORKERS].iter().flat_map(Actor::diaries).collect(),
             trainer: self.actors[WORKERS].diaries(),
@@ -270,9 +293,25 @@ impl Stage {
             status,
             events,
             batches,
+            prompts,
             faults: self.faults,
             answers_dropped: self.proxies.iter().map(Proxy::cuts).sum(),
         }
+    }
+
+    async fn prompts(&self) -> BTreeMap<PromptState, Vec<Value>> {
+        let mut prompts: BTreeMap<_, Vec<Value>> = BTreeMap::new();
+        for state in STATES {
+            let listed = prompts.entry(state).or_default();
+            let mut after = String::new();
+            loop {
+                let page = self.run.get(&format!("prompts?state={state}{after}")).await.ok();
+                listed.extend(page["prompts"].as_array().into_iter().flatten().cloned());
+                let Some(next) = page["next"].as_str() else { break };
+                after = format!("&after={next}");
+            }
+        }
+        prompts
     }
 
     async fn events(&self) -> Vec<Event> {

@@ -1,6 +1,9 @@
 //! The trainer process: it goes on from its checkpoint file, trains, saves, publishes, and now and then dies between two
 //! of these.
 
+mod feeding;
+mod streaming;
+
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -25,6 +28,14 @@ const DEATHS: u64 = 12;
 /// Once in so many starts from an older checkpoint it abandons the weights after it.
 const REWINDS: u64 = 4;
 
+/// How this process takes its batches.
+#[derive(Clone, Copy)]
+enum Takes {
+    Whole,
+    /// In pieces: each of so many entries, or of what there is.
+    Pieces(Option<u64>),
+}
+
 struct Trainer {
     orders: Orders,
     diary: Rc<Diary>,
@@ -32,6 +43,7 @@ struct Trainer {
     chance: Chance,
     finish: watch::Receiver<bool>,
     epoch: Cell<u64>,
+    takes: Takes,
 }
 
 #[tokio::test]
@@ -39,15 +51,29 @@ struct Trainer {
 async fn is_a_trainer() {
     let Some(orders) = Orders::received() else { return };
     let diary = Rc::new(Diary::open(&orders.diary));
+    let chance = Chance::new(orders.seed);
+    let takes = match chance.between(1..=4) {
+        1..=2 => Takes::Whole,
+        3 => Takes::Pieces(None),
+        _ => Takes::Pieces(Some(chance.between(1..=3))),
+    };
     let trainer = Trainer {
+        takes,
         caller: Caller::new(&orders, &diary),
-        chance: Chance::new(orders.seed),
+        chance,
         finish: told_to_finish(),
         epoch: Cell::new(0),
         diary,
         orders,
     };
-    trainer.train().await;
+    if trainer.orders.kind.has_queue() {
+        tokio::select! {
+            () = trainer.train() => {}
+            () = trainer.feed() => {}
+        }
+    } else {
+        trainer.train().await;
+    }
 }
 
 impl Trainer {
@@ -147,6 +173,13 @@ impl Trainer {
 
     /// The batch of this version; `None` when there is none and the trainer is to finish.
     async fn take(&self, version: u64) -> Option<Trained> {
+        match self.takes {
+            Takes::Whole => self.take_whole(version).await,
+            Takes::Pieces(size) => self.stream(version, size).await,
+        }
+    }
+
+    async fn take_whole(&self, version: u64) -> Option<Trained> {
         loop {
             let mut call = json!({ "epoch": self.epoch.get(), "wait_ms": 500 });
             if self.chance.once_in(2) {
@@ -170,17 +203,12 @@ impl Trainer {
                 self.unexpected("take", batch);
                 return None;
             }
-            let entries = batch["trajectories"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(trained_entry);
             return Some(Trained {
                 epoch: self.epoch.get(),
                 version,
                 redelivered: batch["redelivered"] == true,
                 replayed: batch["replayed"] == true,
-                entries: entries.collect(),
+                entries: TrainedEntry::shown(&batch),
             });
         }
     }
@@ -256,10 +284,6 @@ impl Trainer {
         self.diary.unexpected(call, answer);
         process::exit(1);
     }
-}
-
-fn trained_entry(entry: &Value) -> TrainedEntry {
-    serde_json::from_value(entry.clone()).unwrap_or_else(|error| panic!("{error}: {entry}"))
 }
 
 fn number(value: &Value) -> u64 {

@@ -1,5 +1,7 @@
 //! A worker process: it fetches weights, keeps its lease, and in several lanes reserves, generates and reports.
 
+mod members;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::process;
@@ -14,8 +16,9 @@ use uuid::Uuid;
 
 use crate::caller::{Answer, Caller};
 use crate::chance::Chance;
-use crate::diary::{Diary, Entry};
+use crate::diary::{Diary, Entry, Grant};
 use crate::orders::{Orders, told_to_finish};
+use crate::rehearsal::Kind;
 
 const LANES: u64 = 3;
 /// How long weights take to load, in milliseconds.
@@ -31,6 +34,15 @@ const REFUSED: std::ops::RangeInclusive<u64> = 20..=150;
 struct Weights {
     version: u64,
     lineage: u64,
+}
+
+/// An entry that it was granted.
+struct Work {
+    id: TrajectoryId,
+    /// Of the weights that it was reserved under.
+    lineage: u64,
+    /// The members of an adopted group that others have reported.
+    reported: Vec<u32>,
 }
 
 struct Worker {
@@ -161,15 +173,19 @@ impl Worker {
             _ = finish.wait_for(|finish| *finish) => {}
         }
         while !*self.finish.borrow() {
-            for (id, lineage) in self.reserve().await {
-                self.generate(id, lineage).await;
+            for work in self.reserve().await {
+                if self.orders.kind == Kind::Groups {
+                    self.generate_group(&work).await;
+                } else {
+                    self.generate(work.id, work.lineage).await;
+                }
             }
         }
         self.lanes.set(self.lanes.get() - 1);
     }
 
     /// Reserves, and now and then sends the request again although it was answered: what was granted stays granted.
-    async fn reserve(&self) -> Vec<(TrajectoryId, u64)> {
+    async fn reserve(&self) -> Vec<Work> {
         let Some(weights) = *self.weights.borrow() else {
             return Vec::new();
         };
@@ -195,7 +211,6 @@ impl Worker {
         if ids.is_empty() {
             return Vec::new();
         }
-        let version = number(&entries(&answer)[0]["version"]);
         // Now and then one is not listed, as if its grant had never arrived: it will be abandoned, and reported late.
         let is_listed = !self.chance.once_in(40);
         if is_listed {
@@ -203,9 +218,8 @@ impl Worker {
         }
         self.diary.write(Entry::Granted {
             request,
-            version,
             lineage: weights.lineage,
-            ids: ids.clone(),
+            entries: entries(&answer).iter().map(grant).collect(),
         });
         if self.chance.once_in(20) {
             self.repeat_reserve(&call, &answer).await;
@@ -215,7 +229,8 @@ impl Worker {
                 .pause(self.orders.lease_ms + 100..=self.orders.lease_ms + 500)
                 .await;
         }
-        ids.into_iter().map(|id| (id, weights.lineage)).collect()
+        let work = |entry| work(entry, weights.lineage);
+        entries(&answer).iter().map(work).collect()
     }
 
     async fn repeat_reserve(&self, call: &Value, first: &Value) {
@@ -267,7 +282,7 @@ impl Worker {
                     Some(id),
                     &code,
                     body,
-                    &["trajectory_discarded", "unknown_trajectory"],
+                    &["trajectory_discarded", "superseded", "unknown_trajectory"],
                 );
                 false
             }
@@ -275,7 +290,10 @@ impl Worker {
     }
 
     async fn discard(&self, id: TrajectoryId, reason: &str) {
-        let call = self.me(json!({ "reason": reason }));
+        let mut call = self.me(json!({ "reason": reason }));
+        if self.orders.kind.has_queue() {
+            call["requeue"] = self.chance.once_in(3).into();
+        }
         match self.caller.post(&format!("trajectories/{id}/discard"), &call).await {
             Answer::Done(_) => self.diary.write(Entry::Discarded {
                 id,
@@ -314,6 +332,25 @@ pub(crate) fn reference(version: u64) -> String {
 
 fn entries(answer: &Value) -> &[Value] {
     answer["granted"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn grant(entry: &Value) -> Grant {
+    Grant {
+        id: id(&entry["id"]),
+        version: number(&entry["version"]),
+        prompt: entry["prompt"].as_str().map(str::to_owned),
+        adopted: entry["adopted"] == true,
+    }
+}
+
+fn work(entry: &Value, lineage: u64) -> Work {
+    let reported = ["members_done", "members_failed"].map(|field| entry[field].as_array().into_iter().flatten());
+    let index = |index| u32::try_from(number(index)).expect("an index");
+    Work {
+        id: id(&entry["id"]),
+        lineage,
+        reported: reported.into_iter().flatten().map(index).collect(),
+    }
 }
 
 fn id(value: &Value) -> TrajectoryId {
