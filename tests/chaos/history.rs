@@ -152,6 +152,13 @@ impl History {
                         &format!("moves {id} from where it is not: {effect}, it is at {place}"),
                     );
                 }
+                let is_leaving = matches!(
+                    effect,
+                    Effect::Moved { .. } | Effect::Promoted { .. } | Effect::Discarded { .. }
+                );
+                if is_leaving && event.event_type != EventType::TrainerOpened && self.is_taken(place) {
+                    self.wrong(event, &format!("moves {id}, which is taken: {effect}"));
+                }
                 if self.slots.get(&place) == Some(&id) {
                     self.slots.remove(&place);
                 }
@@ -228,9 +235,17 @@ impl History {
                     );
                 }
             }
-            (Effect::Member { index, failed, .. }, State::Reserved(_) | State::Discarded) => {
-                if story.members.insert(*index, *failed).is_some() {
-                    self.wrong(event, &format!("counts member {index} of {id} twice"));
+            (
+                Effect::Member {
+                    index, failed, version, ..
+                },
+                State::Reserved(_) | State::Discarded,
+            ) => {
+                let versions = story.version..=self.policy_version;
+                let is_legal = *failed || version.is_some_and(|version| versions.contains(&version.0));
+                let is_first = story.members.insert(*index, *failed).is_none();
+                if !is_legal || !is_first {
+                    self.wrong(event, &format!("counts what it may not: {effect}, of {version:?}"));
                 }
             }
             (Effect::Continued { .. } | Effect::Orphaned { .. }, _) => {}

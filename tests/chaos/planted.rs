@@ -1,5 +1,8 @@
 //! The checks must be able to fail: faults planted in a small log and in small diaries are found.
 
+mod pieces;
+mod queue;
+
 use berth::protocol::{Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, TrajectoryId, Version};
 use uuid::Uuid;
 
@@ -83,11 +86,15 @@ fn rewound() -> Vec<Event> {
     log
 }
 
-fn history(mut log: Vec<Event>) -> History {
+fn history(log: Vec<Event>) -> History {
+    history_of(log, CONFIG)
+}
+
+fn history_of(mut log: Vec<Event>, config: Config) -> History {
     for (seq, event) in (1..).zip(&mut log) {
         event.seq = seq;
     }
-    History::of(&log, CONFIG)
+    History::of(&log, config)
 }
 
 fn lines(entries: Vec<Entry>) -> Vec<Line> {

@@ -137,8 +137,9 @@ pub(crate) fn problems(
                 problems.push(format!("{id} is listed as {before} and as {state}"));
             }
         }
-        // A trained one is forgotten with its batch.
-        if state != PromptState::Trained && list.len() != names.len() {
+        // A trained one is forgotten with its batch, and in an hour a filtered one.
+        let may_be_forgotten = [PromptState::Trained, PromptState::Filtered].contains(&state);
+        if !may_be_forgotten && list.len() != names.len() {
             problems.push(format!(
                 "{} prompts are listed as {state}, the log has {}",
                 list.len(),
