@@ -21,6 +21,8 @@ const CONFIG: Config = Config {
     kind: Kind::Singles,
     longest_first: false,
     drop_zero_variance: false,
+    reservation_timeout_ms: None,
+    stuck_timeout_ms: None,
 };
 
 fn id(number: u128) -> TrajectoryId {

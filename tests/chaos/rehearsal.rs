@@ -57,6 +57,8 @@ pub(crate) struct Config {
     /// Whether what is expected to take longest is handed out first.
     pub(crate) longest_first: bool,
     pub(crate) drop_zero_variance: bool,
+    pub(crate) reservation_timeout_ms: Option<u64>,
+    pub(crate) stuck_timeout_ms: Option<u64>,
 }
 
 impl Rehearsal {
@@ -131,6 +133,8 @@ impl Config {
             max_concurrency: chance.once_in(2).then(|| chance.between(6..=12) * candidates),
             longest_first: kind.has_queue() && chance.once_in(2),
             drop_zero_variance: kind == Kind::Groups && chance.once_in(2),
+            reservation_timeout_ms: chance.once_in(2).then(|| chance.between(500..=1_200)),
+            stuck_timeout_ms: chance.once_in(2).then(|| chance.between(300..=900)),
         }
     }
 
@@ -141,6 +145,8 @@ impl Config {
             "max_staleness": self.max_staleness,
             "lease_ms": self.lease_ms,
             "max_concurrency": self.max_concurrency,
+            "reservation_timeout_ms": self.reservation_timeout_ms,
+            "stuck_timeout_ms": self.stuck_timeout_ms,
             "prompt_queue": self.kind.has_queue(),
         });
         if self.longest_first {

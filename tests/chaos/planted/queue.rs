@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use berth::protocol::{Attempt, Effect, Event, EventType, FedPrompt, FeedPosition, Place, PromptState, Reason, Version};
+use berth::protocol::{
+    Attempt, Effect, Event, EventType, FedPrompt, FeedPosition, Place, PromptState, Reason, Version,
+};
 use serde_json::{Value, json};
 
 use super::{CONFIG, event, history_of, id, lines, occupied, opened, reserved};
