@@ -10,7 +10,7 @@ use crate::diary::{Entry, Grant, Line, Member, TrainedEntry};
 use crate::figures::Figures;
 use crate::history::{History, State};
 use crate::prompts;
-use crate::rehearsal::Rehearsal;
+use crate::rehearsal::{Config, Rehearsal};
 use crate::stage::Play;
 use crate::trainer_log;
 
@@ -27,7 +27,7 @@ pub(crate) fn check(play: &Play, rehearsal: &Rehearsal) {
             "what the trainer was told",
             trainer_log::problems(&play.trainer, &history),
         ),
-        ("the prompts", of_the_prompts(play, &history)),
+        ("the prompts", of_the_prompts(play, &history, rehearsal.config)),
         ("what may never be answered", unexpected(play)),
         ("the state in the end", of_the_state(play, &history)),
         ("training went on", of_progress(play, &history)),
@@ -126,11 +126,18 @@ fn counted_twice(diary: &[Line]) -> Vec<String> {
         .collect()
 }
 
-fn of_the_prompts(play: &Play, history: &History) -> Vec<String> {
+fn of_the_prompts(play: &Play, history: &History, config: Config) -> Vec<String> {
     if play.prompts.is_empty() {
         return Vec::new(); // a run without a queue
     }
-    prompts::problems(&play.trainer, history, &play.status["prompts"], &play.prompts)
+    let counts = &play.status["prompts"];
+    let mut problems = prompts::problems(&play.trainer, history, counts, &play.prompts);
+    let unfinished = ["in_flight", "occupied"].iter().filter(|state| counts[**state] != 0);
+    problems.extend(unfinished.map(|state| format!("some are {state} in the end: {counts}")));
+    if config.hands_out_all() && counts["queued"] != 0 {
+        problems.push(format!("some were never handed out: {counts}"));
+    }
+    problems
 }
 
 fn of_an_occupy(
@@ -157,7 +164,7 @@ fn of_an_occupy(
 fn of_a_refusal(id: TrajectoryId, code: &str, history: &History) -> Option<String> {
     let story = history.stories.get(&id)?;
     let may_be = match code {
-        "trajectory_discarded" => story.discarded > 0,
+        "trajectory_discarded" | "superseded" => story.discarded > 0,
         "trajectory_taken" => story.occupied > 0,
         "unknown_trajectory" => story.pruned,
         _ => true,
@@ -191,6 +198,9 @@ fn of_the_state(play: &Play, history: &History) -> Vec<String> {
     .map(Some);
     if shown != told {
         problems.push(format!("it is at {shown:?}, the log at {told:?}"));
+    }
+    if play.status["finished"] != true {
+        problems.push(format!("everybody went, and it is not finished: {}", play.status));
     }
     let open = |place: &Place| place.buffer.0 >= history.next_buffer;
     let reserved: Vec<_> = history

@@ -3,7 +3,9 @@
 mod pieces;
 mod queue;
 
-use berth::protocol::{Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, TrajectoryId, Version};
+use berth::protocol::{
+    DrainQueue, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, TrajectoryId, Version,
+};
 use uuid::Uuid;
 
 use crate::checks::of_the_workers;
@@ -23,6 +25,7 @@ const CONFIG: Config = Config {
     drop_zero_variance: false,
     reservation_timeout_ms: None,
     stuck_timeout_ms: None,
+    queue_in_the_end: DrainQueue::Keep,
 };
 
 fn id(number: u128) -> TrajectoryId {

@@ -52,8 +52,7 @@ impl Queue {
             let is_handed_out = matches!(state, PromptState::InFlight | PromptState::Occupied);
             let before = self.told.insert(position.0, (*state, *id));
             let may_be = match before {
-                None => is_handed_out,
-                Some((PromptState::Queued, _)) => is_handed_out,
+                None | Some((PromptState::Queued, _)) => is_handed_out,
                 // It is its entry that leaves.
                 Some((PromptState::InFlight | PromptState::Occupied, entry)) => !is_handed_out && entry == *id,
                 Some(_) => false,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs, thread};
 
+use berth::protocol::DrainQueue;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -59,6 +60,8 @@ pub(crate) struct Config {
     pub(crate) drop_zero_variance: bool,
     pub(crate) reservation_timeout_ms: Option<u64>,
     pub(crate) stuck_timeout_ms: Option<u64>,
+    /// What becomes of the queued prompts when the run is drained.
+    pub(crate) queue_in_the_end: DrainQueue,
 }
 
 impl Rehearsal {
@@ -135,7 +138,13 @@ impl Config {
             drop_zero_variance: kind == Kind::Groups && chance.once_in(2),
             reservation_timeout_ms: chance.once_in(2).then(|| chance.between(500..=1_200)),
             stuck_timeout_ms: chance.once_in(2).then(|| chance.between(300..=900)),
+            queue_in_the_end: chance.one_of(&[DrainQueue::Finish, DrainQueue::Keep]),
         }
+    }
+
+    /// Whether all that was fed is tried.
+    pub(crate) fn hands_out_all(self) -> bool {
+        self.kind.has_queue() && self.queue_in_the_end == DrainQueue::Finish
     }
 
     pub(crate) fn as_json(self) -> Value {

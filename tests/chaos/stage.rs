@@ -120,7 +120,7 @@ impl Stage {
     pub(crate) async fn play(mut self, rehearsal: &Rehearsal) -> Play {
         self.suffer(rehearsal).await;
         self.recover().await;
-        self.finish().await;
+        self.finish(rehearsal).await;
         self.read(rehearsal).await
     }
 
@@ -219,42 +219,43 @@ impl Stage {
         .await;
     }
 
-    /// The workers finish what they hold, what is left expires, and the trainer takes what is ready.
-    async fn finish(&mut self) {
-        let (workers, _) = self.actors.split_at_mut(WORKERS);
-        for worker in workers {
-            worker.tell_to_finish();
-        }
-        eventually("the workers end", async || {
-            let (workers, trainer) = self.actors.split_at_mut(WORKERS);
-            if trainer[0].has_ended() {
-                trainer[0].start();
+    /// The run is drained: the workers finish what there is, and what was left behind; the trainer takes it to the last entry;
+    /// and each ends when it hears that the run is finished.
+    async fn finish(&mut self, rehearsal: &Rehearsal) {
+        // A trainer that ended now could rewind a finished run, with nobody left to work on it.
+        eventually("the trainer stays", async || {
+            let trainer = &mut self.actors[WORKERS];
+            if trainer.has_ended() {
+                trainer.start();
             }
-            workers.iter_mut().all(Actor::has_ended)
+            trainer.tell_to_finish();
+            let lines = diary::read(&trainer.file(trainer.starts));
+            lines.iter().any(|line| matches!(line.entry, Entry::Opened(_))) && !trainer.has_ended()
         })
         .await;
         self.run = self.run.through(&self.posts[1].server().client());
-        eventually("no reservation is left behind", async || {
-            self.discard_orphans().await;
-            self.run.get("").await.ok()["reserved"] == 0
-        })
-        .await;
-        self.actors[WORKERS].tell_to_finish();
-        eventually("the trainer ends", async || self.actors[WORKERS].has_ended()).await;
+        let call = json!({ "drain": true, "queue": rehearsal.config.queue_in_the_end });
+        self.run.post("drain", call).await.ok();
+        if rehearsal.config.hands_out_all() {
+            self.hand_out_all().await;
+        }
+        eventually("everybody ends", async || self.actors.iter_mut().all(Actor::has_ended)).await;
         for post in &self.posts {
             post.server().client().get("/readyz").await.ok();
         }
     }
 
-    /// Nobody is left to adopt a group.
-    async fn discard_orphans(&self) {
-        let reserved = self.run.get("trajectories").await.ok();
-        for entry in reserved["trajectories"].as_array().into_iter().flatten() {
-            if entry["orphaned"] == true {
-                let id = entry["id"].as_str().expect("an id");
-                let call = json!({ "reason": "left_behind", "requeue": true });
-                self.run.post(&format!("trajectories/{id}/discard"), call).await.ok();
-            }
+    /// Waits until no prompt is queued, however many there are: for each to go.
+    async fn hand_out_all(&self) {
+        let queued = async || {
+            self.run.get("").await.ok()["prompts"]["queued"]
+                .as_u64()
+                .expect("a number")
+        };
+        let mut left = queued().await;
+        while left > 0 {
+            eventually("the queue grows shorter", async || queued().await < left).await;
+            left = queued().await;
         }
     }
 }

@@ -41,9 +41,12 @@ struct Trainer {
     diary: Rc<Diary>,
     caller: Caller,
     chance: Chance,
+    /// Once told, it does not die by its own hand any more.
     finish: watch::Receiver<bool>,
     epoch: Cell<u64>,
     takes: Takes,
+    /// Whether a page of prompts was refused, as no more are to come.
+    is_drained: Cell<bool>,
 }
 
 #[tokio::test]
@@ -59,6 +62,7 @@ async fn is_a_trainer() {
     };
     let trainer = Trainer {
         takes,
+        is_drained: Cell::new(false),
         caller: Caller::new(&orders, &diary),
         chance,
         finish: told_to_finish(),
@@ -171,7 +175,7 @@ impl Trainer {
         });
     }
 
-    /// The batch of this version; `None` when there is none and the trainer is to finish.
+    /// The batch of this version; `None` when the run is finished.
     async fn take(&self, version: u64) -> Option<Trained> {
         match self.takes {
             Takes::Whole => self.take_whole(version).await,
@@ -194,7 +198,7 @@ impl Trainer {
             };
             let batch = answer["batch"].take();
             if batch.is_null() {
-                if *self.finish.borrow() {
+                if answer["finished"] == true {
                     return None;
                 }
                 continue;

@@ -57,7 +57,10 @@ struct Worker {
     cancelled: RefCell<BTreeSet<TrajectoryId>>,
     /// Of those, what it has not acknowledged yet.
     unacknowledged: RefCell<BTreeSet<TrajectoryId>>,
+    /// Whether it was told to finish, by whoever started it.
     finish: watch::Receiver<bool>,
+    /// Whether it heard that the run is finished.
+    is_finished: Cell<bool>,
     /// Lanes that still work.
     lanes: Cell<u64>,
 }
@@ -75,6 +78,7 @@ async fn is_a_worker() {
         cancelled: RefCell::default(),
         unacknowledged: RefCell::default(),
         finish: told_to_finish(),
+        is_finished: Cell::new(false),
         lanes: Cell::new(LANES),
         diary,
         orders,
@@ -89,6 +93,13 @@ async fn is_a_worker() {
 impl Worker {
     fn works(&self) -> bool {
         self.lanes.get() > 0
+    }
+
+    /// Takes down from any answer whether the run is finished.
+    fn hears(&self, answer: &Value) {
+        if answer["finished"] == true {
+            self.is_finished.set(true);
+        }
     }
 
     fn me(&self, mut fields: Value) -> Value {
@@ -148,6 +159,7 @@ impl Worker {
             let path = format!("workers/{}/heartbeat", self.orders.name);
             match self.caller.try_once(Method::POST, &path, Some(&beat)).await {
                 Ok(Answer::Done(answer)) => {
+                    self.hears(&answer);
                     self.unacknowledged.borrow_mut().retain(|id| !acknowledged.contains(id));
                     for cancelled in answer["cancelled"].as_array().into_iter().flatten() {
                         let id = id(&cancelled["id"]);
@@ -172,7 +184,7 @@ impl Worker {
             _ = loaded.wait_for(Option::is_some) => {}
             _ = finish.wait_for(|finish| *finish) => {}
         }
-        while !*self.finish.borrow() {
+        while !*self.finish.borrow() && !self.is_finished.get() {
             for work in self.reserve().await {
                 if self.orders.kind == Kind::Groups {
                     self.generate_group(&work).await;
@@ -207,6 +219,7 @@ impl Worker {
                 return Vec::new();
             }
         };
+        self.hears(&answer);
         let ids: Vec<_> = entries(&answer).iter().map(|entry| id(&entry["id"])).collect();
         if ids.is_empty() {
             return Vec::new();

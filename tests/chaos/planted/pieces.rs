@@ -1,7 +1,9 @@
 //! Batches in pieces: a trainer that was given another piece than the log has, or than before.
 
 use super::queue::{GROUPS, batch, log, stream};
-use super::{history_of, id, lines, session};
+use berth::protocol::EventType;
+
+use super::{event, history_of, id, lines, session};
 use crate::diary::{Entry, Piece, Trained, TrainedEntry};
 use crate::trainer_log;
 
@@ -88,7 +90,18 @@ fn pieces_that_leave_something_out_are_found_in_the_log() {
     gap[12] = stream(2, 1);
     let mut of_nothing = log();
     of_nothing[9] = stream(0, 2);
-    for (fault, log) in [("a gap", gap), ("an entry that is not finished", of_nothing)] {
+    let mut not_drained = log();
+    not_drained[9].is_final = true;
+    let mut something_left = not_drained.clone();
+    let mut drain = event(EventType::Drain, 0, &[]);
+    drain.drain = Some(true);
+    something_left.insert(9, drain);
+    for (fault, log) in [
+        ("a gap", gap),
+        ("an entry that is not finished", of_nothing),
+        ("a last batch of a run that goes on", not_drained),
+        ("a last batch that leaves a reservation", something_left),
+    ] {
         assert_ne!(history_of(log, GROUPS).problems, Vec::<String>::new(), "{fault}");
     }
 }

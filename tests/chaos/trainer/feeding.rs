@@ -1,5 +1,6 @@
 //! The data loader of a trainer process: it keeps the prompt queue from running empty.
 
+use std::future::pending;
 use std::ops::RangeInclusive;
 
 use hyper::Method;
@@ -11,8 +12,8 @@ use crate::diary::Entry;
 use crate::prompts::name;
 
 /// The queue gets another page when fewer than so many are in it, and a page has so many.
-const LEAST_QUEUED: u64 = 40;
-const PAGE: RangeInclusive<u64> = 1..=40;
+const LEAST_QUEUED: u64 = 20;
+const PAGE: RangeInclusive<u64> = 1..=30;
 /// Between two looks at the queue, in milliseconds.
 const BETWEEN: RangeInclusive<u64> = 20..=200;
 /// Once in so many pages a whole page is fed again that was answered, and once in so many one begins with what is fed already.
@@ -20,9 +21,9 @@ const REPETITIONS: u64 = 6;
 const OVERLAPS: u64 = 4;
 
 impl Trainer {
-    /// Feeds until the process ends. It keeps nothing: how many are fed, the ledger knows.
+    /// Feeds until the run is drained, and then waits for the process to end. It keeps nothing: how many are fed, the ledger knows.
     pub(super) async fn feed(&self) {
-        loop {
+        while !self.is_drained.get() {
             match self.caller.try_once(Method::GET, "prompts?limit=1", None).await {
                 Ok(Answer::Done(shown)) if number(&shown["counts"]["queued"]) < LEAST_QUEUED => {
                     self.feed_page(number(&shown["fed"])).await;
@@ -33,6 +34,7 @@ impl Trainer {
             }
             self.chance.pause(BETWEEN).await;
         }
+        pending::<()>().await;
     }
 
     async fn feed_page(&self, fed: u64) {
@@ -53,7 +55,11 @@ impl Trainer {
                     count,
                     fed: number(&answer["fed"]),
                 }),
-                Answer::Refused { code, body } => self.refused("feed", &code, body, &[]),
+                Answer::Refused { code, body } => {
+                    self.refused("feed", &code, body, &["draining"]);
+                    self.is_drained.set(true);
+                    return;
+                }
             }
             self.caller.change_server();
         }
@@ -64,7 +70,7 @@ impl Trainer {
 fn prompt(position: u64) -> Value {
     let mut prompt = json!({ "id": name(position), "data": { "position": position } });
     // Of every third nobody knows how long it will be.
-    if position % 3 > 0 {
+    if !position.is_multiple_of(3) {
         prompt["expected_tokens"] = (position * 7919 % 1_000).into();
     }
     prompt

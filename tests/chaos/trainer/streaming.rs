@@ -10,7 +10,7 @@ use crate::diary::{Entry, Piece, Trained, TrainedEntry};
 const REPETITIONS: u64 = 8;
 
 impl Trainer {
-    /// The batch of this version, put together; `None` when it is not complete and the trainer is to finish.
+    /// The batch of this version, put together; `None` when the run is finished.
     pub(super) async fn stream(&self, version: u64, piece_size: Option<u64>) -> Option<Trained> {
         let mut entries: Vec<TrainedEntry> = Vec::new();
         let mut redelivered = true;
@@ -25,15 +25,16 @@ impl Trainer {
             if self.chance.once_in(2) {
                 call["version"] = version.into();
             }
-            let batch = match self.caller.post("batches/next", &call).await {
-                Answer::Done(mut answer) => answer["batch"].take(),
+            let mut answer = match self.caller.post("batches/next", &call).await {
+                Answer::Done(answer) => answer,
                 Answer::Refused { code, body } => {
                     self.refused("stream", &code, body, &[]);
                     return None;
                 }
             };
+            let batch = answer["batch"].take();
             if batch.is_null() {
-                if *self.finish.borrow() {
+                if answer["finished"] == true {
                     return None;
                 }
                 continue;
