@@ -44,21 +44,24 @@ pub(crate) fn check(play: &Play, rehearsal: &Rehearsal) {
     assert_eq!(violations, 0, "seed {}: see above", rehearsal.seed);
 }
 
+/// What stands for an entry in the batches that count: once, if nothing is doubled.
+type Batched<'a> = HashMap<TrajectoryId, Vec<&'a TrainedEntry>>;
+
 /// Every acknowledged occupy is in exactly one batch, or discarded, or still waits for its batch; and what else a worker was
 /// told happened.
 pub(crate) fn of_the_workers(diary: &[Line], history: &History) -> Vec<String> {
-    let mut batches: HashMap<TrajectoryId, usize> = HashMap::new();
+    let mut batches = Batched::new();
     for entry in history.final_batches().flat_map(|batch| &batch.entries) {
-        *batches.entry(entry.id).or_default() += 1;
+        batches.entry(entry.id).or_default().push(entry);
     }
     let mut problems = counted_twice(diary);
-    for (id, count) in batches.iter().filter(|(_, count)| **count > 1) {
-        problems.push(format!("{id} is in {count} batches"));
+    for (id, places) in batches.iter().filter(|(_, places)| places.len() > 1) {
+        problems.push(format!("{id} is in {} batches", places.len()));
     }
     for line in diary {
         let problem = match &line.entry {
             Entry::Granted { entries, .. } => entries.iter().find_map(|grant| of_a_grant(grant, history)),
-            Entry::Member(member) => of_a_member(member, history),
+            Entry::Member(member) => of_a_member(member, history, &batches),
             Entry::Occupied { id, late } => of_an_occupy(*id, *late, history, &batches),
             Entry::Discarded { id, reason } => match history.stories.get(id) {
                 Some(story) if story.discarded > 0 => None,
@@ -84,7 +87,7 @@ fn of_a_grant(grant: &Grant, history: &History) -> Option<String> {
 }
 
 /// A member that counts is in the log, and with its group in a batch, in the tables, or discarded.
-fn of_a_member(member: &Member, history: &History) -> Option<String> {
+fn of_a_member(member: &Member, history: &History, batches: &Batched) -> Option<String> {
     let Member {
         id,
         index,
@@ -101,11 +104,8 @@ fn of_a_member(member: &Member, history: &History) -> Option<String> {
         State::Reserved(_) => false,
         State::Discarded => story.discarded > 0,
         State::Occupied(place) if history.is_taken(place) => {
-            let entry = history
-                .final_batches()
-                .flat_map(|batch| &batch.entries)
-                .find(|entry| entry.id == id);
-            entry.is_some_and(|entry| failed || entry.members.contains(&index))
+            let entries = batches.get(&id).map_or(&[][..], Vec::as_slice);
+            entries.iter().any(|entry| failed || entry.members.contains(&index))
         }
         State::Occupied(_) => story.occupied > 0,
     };
@@ -140,16 +140,11 @@ fn of_the_prompts(play: &Play, history: &History, config: Config) -> Vec<String>
     problems
 }
 
-fn of_an_occupy(
-    id: TrajectoryId,
-    late: bool,
-    history: &History,
-    batches: &HashMap<TrajectoryId, usize>,
-) -> Option<String> {
+fn of_an_occupy(id: TrajectoryId, late: bool, history: &History, batches: &Batched) -> Option<String> {
     let Some(story) = history.stories.get(&id) else {
         return Some(format!("{id} was occupied and is not in the log"));
     };
-    let is_in_a_batch = batches.get(&id) == Some(&1);
+    let is_in_a_batch = batches.get(&id).is_some_and(|places| places.len() == 1);
     let is_where_it_should = match story.state {
         State::Reserved(_) => false,
         State::Occupied(place) if history.is_taken(place) => is_in_a_batch,

@@ -137,12 +137,19 @@ impl TrainedEntry {
         entries.map(Self::of).collect()
     }
 
+    /// What is not as a worker reported it is no entry at all.
     fn of(entry: &Value) -> Self {
         let known = || {
+            let id = entry["id"].as_str()?.parse().ok()?;
+            let is_whole = entry["members"].is_array() || entry["payload"] == payload(id, None);
             let members = entry["members"].as_array().into_iter().flatten();
-            let indexes = members.map(|member| u32::try_from(member["index"].as_u64()?).ok());
+            let indexes = members.map(|member| {
+                let index = u32::try_from(member["index"].as_u64()?).ok()?;
+                (member["payload"] == payload(id, Some(index))).then_some(index)
+            });
+            is_whole.then_some(())?;
             Some(Self {
-                id: entry["id"].as_str()?.parse().ok()?,
+                id,
                 version: entry["version"].as_u64()?,
                 prompt: entry["prompt"].as_str().map(str::to_owned),
                 members: indexes.collect::<Option<_>>()?,
@@ -180,6 +187,12 @@ pub(crate) fn read(path: &Path) -> Vec<Line> {
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let line = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}: {line}", path.display()));
     whole.lines().map(line).collect()
+}
+
+/// Where the tokens of an entry are, or those of one of its members.
+pub(crate) fn payload(id: TrajectoryId, member: Option<u32>) -> String {
+    let member = member.map_or(String::new(), |index| format!("-{index}"));
+    format!("file:///dev/shm/{id}{member}")
 }
 
 pub(crate) fn now_ms() -> u64 {

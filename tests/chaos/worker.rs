@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::caller::{Answer, Caller};
 use crate::chance::Chance;
-use crate::diary::{Diary, Entry, Grant};
+use crate::diary::{Diary, Entry, Grant, payload};
 use crate::orders::{Orders, told_to_finish};
 use crate::rehearsal::Kind;
 
@@ -279,7 +279,7 @@ impl Worker {
     }
 
     async fn occupy(&self, id: TrajectoryId, lineage: u64) -> bool {
-        let payload = format!("file:///dev/shm/{id}");
+        let payload = payload(id, None);
         let finish = self.me(json!({ "lineage": lineage, "reward": 1.0, "tokens": 100, "payload": payload }));
         match self.caller.post(&format!("trajectories/{id}/occupy"), &finish).await {
             Answer::Done(place) => {

@@ -40,10 +40,10 @@ impl History {
 
     /// The batch that was streamed in part only.
     fn open_batch(&self) -> Option<usize> {
-        let is_open = |batch: &Batch| {
-            batch.version == self.next_buffer && batch.taken_at.is_none() && batch.abandoned_at.is_none()
-        };
-        self.batches.iter().position(is_open)
+        let at = self.batches.len().checked_sub(1)?;
+        let batch = &self.batches[at];
+        let is_open = batch.version == self.next_buffer && batch.taken_at.is_none() && batch.abandoned_at.is_none();
+        is_open.then_some(at)
     }
 
     /// A whole batch, what a partly streamed one still lacked, or a piece.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{GENERATING, STRAGGLING, Work, Worker};
 use crate::caller::Answer;
-use crate::diary::{Entry, Member};
+use crate::diary::{Entry, Member, payload};
 use crate::rehearsal::GROUP_CANDIDATES;
 
 /// Once in so many candidates, one fails, is reported once more, or the rest is left to itself, as if a grant were forgotten.
@@ -60,7 +60,7 @@ impl Worker {
         if !failed {
             report["reward"] = self.chance.between(0..=3).into();
             report["tokens"] = self.chance.between(1..=200).into();
-            report["payload"] = format!("file:///dev/shm/{id}-{index}").into();
+            report["payload"] = payload(id, Some(index)).into();
         }
         if let Some(weights) = weights {
             report["version"] = weights.version.into();
