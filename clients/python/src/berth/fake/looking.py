@@ -22,7 +22,7 @@ def status(run: RunState) -> Json:
         "finished": run.finished(),
         "reserved": len(run.tables.reserved()),
         "generating": run.generating(),
-        "occupied": sum(entry.state == "occupied" for entry in run.tables.entries()),
+        "occupied": sum(entry.state == "occupied" and not entry.streamed for entry in run.tables.entries()),
         "workers": len(run.current),
         "kept_batches": len(run.batches),
         "oldest_kept": min(run.batches, default=None),
@@ -88,7 +88,7 @@ def explain(run: RunState) -> Json:
     return {
         "summary": f"Buffer {run.next_buffer} has {occupied} of {needed}; {len(waiting_on)} are being generated.",
         "trainer": trainer(run),
-        "buffer": run.next_buffer,
+        "buffer": run.next_buffer if is_open else None,
         "buffer_state": run.tables.state(run.next_buffer) if is_open else None,
         "occupied": occupied,
         "needed": needed,
