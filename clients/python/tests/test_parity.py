@@ -12,7 +12,6 @@ from support import table
 
 import berth
 
-
 #: How many games are played of each kind. `BERTH_PARITY_SEEDS=200` plays more, of other seeds.
 SEEDS = int(os.environ.get("BERTH_PARITY_SEEDS", "4"))
 
@@ -97,7 +96,9 @@ class Twin:
 
     @staticmethod
     def members(entry: berth.Trajectory) -> object:
-        return [(each.index, each.version, each.reward, round(each.advantage or 0.0, 3)) for each in entry.members or ()]
+        return [
+            (each.index, each.version, each.reward, round(each.advantage or 0.0, 3)) for each in entry.members or ()
+        ]
 
     def take(self) -> object:
         answer = self.trainer.next_batch()
@@ -216,7 +217,10 @@ def game(chance: random.Random, features: tuple[str, ...]) -> tuple[dict[str, An
         acts |= {"member": 16, "occupy": 2, "restart": 1}
     if "prompts" in features:
         config |= {"prompt_queue": True, "max_attempts": 2, "order": chance.choice(["fed", "longest_first"])}
-        config |= {"order_window": chance.randint(1, 5), "drop_on": chance.choice([[], ["surplus"], ["worker_restarted"]])}
+        config |= {
+            "order_window": chance.randint(1, 5),
+            "drop_on": chance.choice([[], ["surplus"], ["worker_restarted"]]),
+        }
         acts |= {"feed": 3}
     if "streaming" in features:
         acts |= {"stream": 4, "take": 1}
