@@ -126,13 +126,18 @@ class Twin:
         status = self.run.status()
         numbers = (status.policy_version, status.next_buffer, status.trainer_version, status.lineage, status.finished)
         listed = self.run.prompts() if self.config.get("prompt_queue") else None
-        explained = self.run.explain()
+        explained, distribution = self.run.explain(), self.run.distribution()
         return (
             numbers,
             (status.reserved, status.generating, status.occupied),
             status.prompts,
             [(each.id, each.state, each.attempt, each.reason) for each in listed.prompts] if listed else None,
             (explained.buffer, explained.buffer_state, explained.occupied, explained.needed),
+            (explained.admission.free_slots, explained.admission.reserved),
+            [(each.prompt, each.slot, each.members_complete) for each in explained.waiting_on],
+            [(each.worker, each.finished, each.reserved) for each in self.run.workers()],
+            (distribution.admitted.entries, distribution.trained.entries),
+            {reason: account.entries for reason, account in distribution.by_reason.items() if account.entries},
             table(self.run),
             status.totals,
             [(each.version, each.entries) for each in self.run.batches()],
