@@ -1,4 +1,5 @@
-# Needs Rust; redis-server is installed by apt or brew where it is missing. `make` alone lists the targets.
+# Needs Rust; redis-server (7.0 or newer), and for the tests Python 3.10 or newer and Node, are installed by apt or brew where they are missing.
+# `make` alone lists the targets.
 
 # Flags for the command that a target runs: make demo ARGS='--seed 7'
 ARGS =
@@ -8,7 +9,7 @@ TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest r
 # The chaos test has a Redis of its own, which it kills, whatever the others use.
 DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers python chaos proof bench serve redis-server
+.PHONY: help demo test check test-local test-containers python chaos proof bench serve redis-server python3 node
 .NOTPARALLEL:
 
 help: ## this list
@@ -17,13 +18,13 @@ help: ## this list
 demo: redis-server ## a whole training job on this machine, with its own server, workers and trainer
 	cargo run --release --locked -- demo $(ARGS)
 
-test: check test-local test-containers ## every check and test; those with a database on a local Redis, then in containers
+test: check test-local test-containers python ## every check and test; those with a database on a local Redis, then in containers
 
 check: ## formatting and lints
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 
-test-local: redis-server
+test-local: redis-server node target/python/.ready
 	BERTH_TEST_DATABASE=local $(TESTS)
 	cargo test --doc --locked
 
@@ -35,12 +36,19 @@ test-containers:
 	  printf '\n*** NOT RUN: the tests with a database in containers: no container engine answers ***\n\n' >&2; \
 	fi
 
-# In a virtual environment of its own, with whatever Python 3.10 or newer is there; the server is the one that cargo built last.
-python: redis-server ## tests, types and wheel of the Python client
+python: redis-server target/python/.ready ## the Python client: types, tests against this server, wheel, a fresh installation
+	cargo build --locked
+	cd clients/python && ../../target/python/bin/mypy && BERTH_BIN=$(CURDIR)/target/debug/berth ../../target/python/bin/pytest -q $(ARGS)
+	target/python/bin/python -m build -q --wheel --outdir target/python/dist clients/python
+	python3 -m venv --clear target/python/fresh
+	target/python/fresh/bin/pip install -q ./clients/python
+	target/python/fresh/bin/python -c 'import berth, berth.aio, berth.fake'
+
+# A virtual environment with the client, as it is being edited, and what its tests need.
+target/python/.ready: clients/python/pyproject.toml | python3
 	python3 -m venv target/python
 	target/python/bin/pip install -q -e './clients/python[dev]'
-	cd clients/python && ../../target/python/bin/mypy && ../../target/python/bin/pytest -q $(ARGS)
-	target/python/bin/python -m build -q --outdir target/python/dist clients/python
+	touch $@
 
 # BERTH_CHAOS_SECONDS=600 make chaos; with BERTH_CHAOS_SEED=N the same schedule again. Without nextest, which would end a long one.
 chaos: redis-server ## everything is killed, stopped and cut off, and nothing is lost: BERTH_CHAOS_SECONDS, BERTH_CHAOS_SEED
@@ -56,15 +64,23 @@ bench: redis-server ## throughput and latency of a server on this machine
 serve: redis-server ## a server on http://127.0.0.1:8080, its data in ./berth-data
 	cargo run --release --locked -- serve $(ARGS)
 
-redis-server:
-	@command -v redis-server >/dev/null || { \
-	  echo 'redis-server is missing: installing it'; \
+# $(call install,APT PACKAGES,BREW PACKAGES)
+install = echo 'installing $(1)'; \
 	  if command -v apt-get >/dev/null; then \
 	    if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
-	    $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy redis-server; \
+	    $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(1); \
 	  elif command -v brew >/dev/null; then \
-	    brew install redis; \
+	    brew install $(2); \
 	  else \
-	    echo 'neither apt nor brew is here: install redis-server 7.0 or newer, then try again' >&2; exit 1; \
-	  fi; \
-	}
+	    echo 'neither apt nor brew is here: install $(1) by hand, then try again' >&2; exit 1; \
+	  fi
+
+redis-server:
+	@command -v redis-server >/dev/null || { $(call install,redis-server,redis); }
+
+# Debian's python3 comes without what a virtual environment needs.
+python3:
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || { $(call install,python3 python3-venv,python3); }
+
+node:
+	@command -v node >/dev/null || { $(call install,nodejs,node); }

@@ -3,7 +3,7 @@
 //! `BERTH_TEST_DATABASE=local` (the default) is a `redis-server` process, `BERTH_TEST_DATABASE=container` a container
 //! of `redis:8`, or of the image that `BERTH_TEST_REDIS_IMAGE` names.
 
-use std::{env, io::Write, process::Stdio, thread};
+use std::{env, process::Stdio};
 
 use redis::aio::MultiplexedConnection;
 use testcontainers::{
@@ -13,7 +13,10 @@ use testcontainers::{
 };
 use tokio::process::Command;
 
-use super::local_redis::{LocalRedis, connect};
+use super::{
+    local_redis::{LocalRedis, connect},
+    not_run::say_not_run,
+};
 
 /// An empty Redis that is this test's alone and ends with the value. A test that kills or pauses it uses
 /// [`LocalRedis`] whatever the switch says.
@@ -33,7 +36,7 @@ impl Database {
             Err(_) | Ok("" | "local") => Some(Self::Local(Box::new(LocalRedis::start().await))),
             Ok("container") if engine_answers().await => Some(Self::start_container().await),
             Ok("container") => {
-                say_not_run();
+                say_not_run("BERTH_TEST_DATABASE=container and no container engine answers");
                 None
             }
             Ok(other) => panic!("BERTH_TEST_DATABASE is `{other}`, not `local` or `container`"),
@@ -82,13 +85,4 @@ async fn engine_answers() -> bool {
         .stderr(Stdio::null())
         .status();
     info.await.is_ok_and(|status| status.success())
-}
-
-/// Past the test runner's capture, which would hide it: `eprintln!` is captured, the stream itself is not.
-fn say_not_run() {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    let line = format!("NOT RUN: {test}: BERTH_TEST_DATABASE=container and no container engine answers\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("standard error takes a line");
 }

@@ -10,6 +10,7 @@ mod database;
 mod http;
 mod ledger;
 mod local_redis;
+mod not_run;
 mod process;
 mod proxy;
 mod run;
@@ -22,6 +23,7 @@ pub(crate) use self::{
     http::{Client, Response},
     ledger::Ledger,
     local_redis::{DataCopy, LocalRedis},
+    not_run::say_not_run,
     process::{lives, signal},
     proxy::{Proxy, Traffic},
     run::{Run, draw},

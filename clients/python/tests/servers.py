@@ -17,9 +17,12 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def binary() -> Path | None:
-    """The server's executable, if there is one."""
-    candidates = [os.environ.get("BERTH_BIN"), REPOSITORY / "target/release/berth", REPOSITORY / "target/debug/berth"]
-    return next((Path(each) for each in candidates if each and Path(each).exists()), None)
+    """The server's executable, if there is one: the one that is named, or else the one that cargo built last."""
+    named = os.environ.get("BERTH_BIN")
+    if named:
+        return Path(named)
+    built = [path for path in (REPOSITORY / "target").glob("*/berth") if path.parent.name in ("release", "debug")]
+    return max(built, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -10,6 +11,9 @@ from conftest import NAMES, Fake, Real
 from support import table
 
 import berth
+
+#: How many games are played of each kind. `BERTH_PARITY_SEEDS=200` plays more, of other seeds.
+SEEDS = int(os.environ.get("BERTH_PARITY_SEEDS", "4"))
 
 
 class Twin:
@@ -36,6 +40,12 @@ class Twin:
         self.slots.update({str(slot.prompt): slot for slot in slots})
         return [(str(slot.prompt), slot.deadline, slot.attempt) for slot in slots]
 
+    def restart(self) -> None:
+        """The worker's process dies without a word, and starts again."""
+        self.worker = self.run.worker("w")
+        self.worker.__enter__()
+        self.slots = {name: self.worker.slot(slot.id) for name, slot in self.slots.items()}
+
     def occupy(self, name: str) -> object:
         try:
             placed = self.slots[name].occupy(reward=1.0)
@@ -51,9 +61,9 @@ class Twin:
             return refusal.code
         return outcome
 
-    def feed(self, names: list[str]) -> object:
+    def feed(self, prompts: list[berth.Prompt]) -> object:
         try:
-            return self.run.feed(names, offset=self.run.prompts().fed)
+            return self.run.feed(prompts, offset=self.run.prompts().fed)
         except berth.Refused as refusal:
             return refusal.code
 
@@ -73,7 +83,7 @@ class Twin:
         if piece is None:
             return None
         self.streamed += len(piece)
-        entries = [entry.prompt for entry in piece]
+        entries = [(entry.prompt, entry.version, self.members(entry)) for entry in piece]
         return piece.version, piece.offset, piece.complete, piece.final, piece.replayed, entries
 
     def discard(self, name: str, requeue: bool) -> object:
@@ -82,14 +92,20 @@ class Twin:
             answer = self.run.discard(self.slots[name].id, "filtered", requeue=requeue)
         except berth.Refused as refusal:
             return refusal.code
-        return answer.discarded_from, [(names[each.id], each.from_, each.to) for each in answer.promoted]
+        return answer.discarded_from, [(names.get(each.id), each.from_, each.to) for each in answer.promoted]
+
+    @staticmethod
+    def members(entry: berth.Trajectory) -> object:
+        return [
+            (each.index, each.version, each.reward, round(each.advantage or 0.0, 3)) for each in entry.members or ()
+        ]
 
     def take(self) -> object:
         answer = self.trainer.next_batch()
         if answer.batch is None:
             return answer.buffer_state, answer.occupied, answer.needed
         batch = answer.batch
-        entries = [(entry.prompt, entry.version, entry.staleness) for entry in batch]
+        entries = [(entry.prompt, entry.version, entry.staleness, self.members(entry)) for entry in batch]
         return batch.version, batch.redelivered, batch.replayed, batch.final, entries
 
     def publish(self) -> object:
@@ -109,9 +125,19 @@ class Twin:
     def shown(self) -> object:
         status = self.run.status()
         numbers = (status.policy_version, status.next_buffer, status.trainer_version, status.lineage, status.finished)
+        listed = self.run.prompts() if self.config.get("prompt_queue") else None
+        explained, distribution = self.run.explain(), self.run.distribution()
         return (
             numbers,
+            (status.reserved, status.generating, status.occupied),
             status.prompts,
+            [(each.id, each.state, each.attempt, each.reason) for each in listed.prompts] if listed else None,
+            (explained.buffer, explained.buffer_state, explained.occupied, explained.needed),
+            (explained.admission.free_slots, explained.admission.reserved),
+            [(each.prompt, each.slot, each.members_complete) for each in explained.waiting_on],
+            [(each.worker, each.finished, each.reserved) for each in self.run.workers()],
+            (distribution.admitted.entries, distribution.trained.entries),
+            {reason: account.entries for reason, account in distribution.by_reason.items() if account.entries},
             table(self.run),
             status.totals,
             [(each.version, each.entries) for each in self.run.batches()],
@@ -158,7 +184,8 @@ class Play:
             if name is not None:
                 self.both("occupy", name)
         elif act == "feed":
-            self.both("feed", [next(self.letters) for _ in range(chance.randint(1, 6))])
+            lengths = [chance.choice([None, 100, 200, 300]) for _ in range(chance.randint(1, 6))]
+            self.both("feed", [berth.Prompt(id=next(self.letters), expected_tokens=length) for length in lengths])
         elif act == "stream":
             least = chance.randint(1, 2)
             self.both("stream", least, chance.choice([None, least]))
@@ -170,30 +197,50 @@ class Play:
             twin.close()
 
 
-@pytest.mark.parametrize("feature", ["single", "groups", "prompts", "streaming"])
-@pytest.mark.parametrize("seed", range(4))
-def test_the_fake_places_entries_as_the_server_does(real_server: str, seed: int, feature: str) -> None:
-    chance = random.Random(f"{feature} {seed}")
+FEATURES = {
+    "single": (),
+    "groups": ("groups",),
+    "prompts": ("prompts",),
+    "streaming": ("streaming",),
+    "together": ("groups", "prompts", "streaming"),
+}
+
+
+def game(chance: random.Random, features: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, float]]:
+    """A run's configuration, and how likely each call is."""
     batch_size, eta = chance.randint(1, 4), chance.randint(0, 3)
     config: dict[str, Any] = {"batch_size": batch_size, "max_staleness": eta}
-    weights: dict[str, float] = {"reserve": 5, "occupy": 8, "discard": 2, "take": 3, "publish": 3, "resume": 0.5}
+    acts: dict[str, float] = {"reserve": 5, "occupy": 8, "discard": 2, "take": 3, "publish": 3, "resume": 0.5}
+    acts["restart"] = 0.5
     if chance.random() < 0.5:
         config["slots_per_buffer"] = batch_size + chance.randint(1, 3)
     if chance.random() < 0.5:
         config["max_concurrency"] = chance.randint(4, 12)
-    if feature == "groups":
-        Real(real_server).needs("groups", "adoption")
+    if "groups" in features:
         config |= {"group_size": 2, "group_candidates": 3, "drop_zero_variance": chance.random() < 0.5}
-        config["auto_occupy"] = chance.random() < 0.7
-        weights |= {"member": 16, "occupy": 2}
-    elif feature == "prompts":
-        Real(real_server).needs("prompts", "requeue", "drain")
-        config |= {"prompt_queue": True, "max_attempts": 2}
-        weights |= {"feed": 3, "drain": 0.3, "undrain": 0.5}
-    elif feature == "streaming":
-        Real(real_server).needs("streaming", "drain")
-        weights |= {"stream": 4, "take": 1, "drain": 0.3, "undrain": 0.5}
+        config |= {"auto_occupy": chance.random() < 0.7, "adopt_groups": chance.random() < 0.7}
+        acts |= {"member": 16, "occupy": 2, "restart": 1}
+    if "prompts" in features:
+        config |= {"prompt_queue": True, "max_attempts": 2, "order": chance.choice(["fed", "longest_first"])}
+        config |= {
+            "order_window": chance.randint(1, 5),
+            "drop_on": chance.choice([[], ["surplus"], ["worker_restarted"]]),
+        }
+        acts |= {"feed": 3}
+    if "streaming" in features:
+        acts |= {"stream": 4, "take": 1}
+    if features and features != ("groups",):
+        config["final_batch"] = chance.choice(["short", "discard"])
+        acts |= {"drain": 0.3, "undrain": 0.5}
+    return config, acts
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_fake_places_entries_as_the_server_does(real_server: str, seed: int, kind: str) -> None:
+    chance = random.Random(f"{kind} {seed}")
+    config, acts = game(chance, FEATURES[kind])
     play = Play(chance, config, real_server)
-    for act in chance.choices(list(weights), list(weights.values()), k=60):
+    for act in chance.choices(list(acts), list(acts.values()), k=60):
         play.act(act)
     play.close()

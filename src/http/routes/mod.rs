@@ -1,5 +1,6 @@
 //! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
+mod document;
 mod draining;
 mod events;
 mod explaining;
@@ -81,5 +82,5 @@ pub(super) fn all() -> OpenApiRouter<App> {
 
 /// The `OpenAPI` document, generated from the handlers. `openapi.json` is a copy of it that a test compares.
 pub fn openapi_document() -> utoipa::openapi::OpenApi {
-    documented().into_openapi()
+    document::completed(documented().into_openapi())
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .entries import Json, invalid
+from .queue import POSTPONED, RETRIED, RETURNED
 
 DEFAULTS: Json = {
     "max_concurrency": None,
@@ -56,6 +57,9 @@ def completed(given: Json) -> Json:
     check_changes(config)
     if config["drop_zero_variance"] and config["group_size"] == 1:
         raise invalid("drop_zero_variance", "it needs groups")
+    for reason in config["drop_on"]:
+        if reason not in RETRIED | RETURNED | POSTPONED:
+            raise invalid("drop_on", f"{reason} is none of the reasons whose prompts are tried again")
     return config
 
 

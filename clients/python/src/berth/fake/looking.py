@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import rollout
 from .entries import Entry, Json, Problem, invalid
 from .queue import no_queue
 from .state import RunState
@@ -22,7 +23,7 @@ def status(run: RunState) -> Json:
         "finished": run.finished(),
         "reserved": len(run.tables.reserved()),
         "generating": run.generating(),
-        "occupied": sum(entry.state == "occupied" for entry in run.tables.entries()),
+        "occupied": sum(entry.state == "occupied" and not entry.streamed for entry in run.tables.entries()),
         "workers": len(run.current),
         "kept_batches": len(run.batches),
         "oldest_kept": min(run.batches, default=None),
@@ -82,18 +83,22 @@ def explain(run: RunState) -> Json:
             "reserved_at_ms": entry.reserved_at_ms,
         }
         for entry in run.tables.reserved()
-        if entry.buffer == run.next_buffer
+        if entry.buffer == run.next_buffer and run.trainer_version == run.policy_version
     ]
-    free = sum(slots.count(None) for slots in run.tables.buffers.values())
+    buffers = run.tables.buffers
+    free = sum(slots.count(None) for buffer, slots in buffers.items() if run.tables.state(buffer) != "ready")
+    said = (run.sessions[each].version for each in run.current.items())
+    newest = max((version for version in said if version is not None), default=run.policy_version)
+    blocked = rollout.blocked_by(run, newest)
     return {
         "summary": f"Buffer {run.next_buffer} has {occupied} of {needed}; {len(waiting_on)} are being generated.",
         "trainer": trainer(run),
-        "buffer": run.next_buffer,
+        "buffer": run.next_buffer if is_open else None,
         "buffer_state": run.tables.state(run.next_buffer) if is_open else None,
         "occupied": occupied,
         "needed": needed,
         "waiting_on": waiting_on,
-        "admission": {"blocked_by": None, "free_slots": free, "reserved": len(run.tables.reserved())},
+        "admission": {"blocked_by": blocked, "free_slots": free, "reserved": len(run.tables.reserved())},
         "workers": [],
     }
 
@@ -102,7 +107,8 @@ def distribution(run: RunState) -> Json:
     """Counts of what was trained and discarded; the fake keeps no lengths."""
     by_reason = {reason: {"entries": count} for reason, count in run.totals["discarded"].items()}
     trained = {"entries": run.totals["trained"]}
-    return {"quarters": [], "admitted": {"entries": run.totals["reserved"]}, "trained": trained, "by_reason": by_reason}
+    admitted = run.totals["reserved"] + run.totals["late"]
+    return {"quarters": [], "admitted": {"entries": admitted}, "trained": trained, "by_reason": by_reason}
 
 
 def latest(run: RunState, after: int | None, lineage: int | None) -> tuple[Json, bool]:

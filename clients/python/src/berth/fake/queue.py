@@ -60,7 +60,7 @@ class PromptQueue:
 
     def hand_out(self, prompt: Prompt, entry: Entry) -> None:
         """It is generated in this entry."""
-        prompt.state, prompt.holder, prompt.reason = "in_flight", entry.id, None
+        prompt.state, prompt.holder = "in_flight", entry.id
         entry.queued, entry.prompt, entry.attempt = prompt, prompt.id, prompt.tries + 1
 
     def give_back(self, entry: Entry, reason: str, requeue: bool) -> None:
@@ -75,8 +75,11 @@ class PromptQueue:
         elif reason in RETURNED:
             prompt.state = "queued"
         elif reason in RETRIED or requeue or reason in POSTPONED:
+            if prompt.tries + 1 >= self.max_attempts:
+                prompt.state = "failed"
+                return
             prompt.tries += 1
-            prompt.state = "failed" if prompt.tries >= self.max_attempts else "queued"
+            prompt.state = "queued"
             if reason in POSTPONED:
                 self.returns += 1
                 prompt.rank = (1, self.returns)

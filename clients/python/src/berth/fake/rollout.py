@@ -24,12 +24,10 @@ def reserve(run: RunState, body: Json) -> tuple[Json, bool]:
     if version < run.policy_version and version + run.eta < run.next_buffer:
         raise conflict("version_too_stale", f"version {version} is too stale", policy_version=run.policy_version)
     prompts = body.get("prompts") or []
-    granted, blocked_by = _admit(
-        run, session, body.get("count") or len(prompts) or 1, version, lineage, list(prompts), body
-    )
+    granted, block = _admit(run, session, body.get("count") or len(prompts) or 1, version, lineage, list(prompts), body)
     answer = {
         "granted": granted,
-        "blocked_by": blocked_by,
+        "blocked_by": block,
         "policy_version": run.policy_version,
         "lineage": run.lineage,
         "next_buffer": run.next_buffer,
@@ -54,9 +52,9 @@ def _admit(
         if adopt and orphan is not None:
             granted.append(_adopt(run, session, orphan))
             continue
-        blocked_by = _blocked_by(run, version)
-        if blocked_by is not None:
-            return granted, blocked_by
+        block = blocked_by(run, version)
+        if block is not None:
+            return granted, block
         place = run.tables.reservable(version)
         assert place is not None
         entry = Entry(
@@ -74,7 +72,8 @@ def _admit(
     return granted, None
 
 
-def _blocked_by(run: RunState, version: int) -> str | None:
+def blocked_by(run: RunState, version: int) -> str | None:
+    """What stands in the way of a new reservation."""
     queued = run.queue.queued() if run.queue is not None else []
     if run.draining and (run.keep_queue or not queued):
         return "draining"
