@@ -85,10 +85,16 @@ impl Invariant {
                 Self::Sequence
             }
             Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
-            Fault::Effect { logged, expected, .. } if is_of_a_prompt(logged) || is_of_a_prompt(expected) => {
+            Fault::Effect { logged, expected, .. }
+                if is_of_a_prompt(logged.as_deref()) || is_of_a_prompt(expected.as_deref()) =>
+            {
                 Self::Prompts
             }
-            Fault::Effect { logged, expected, .. } if is_of_a_group(logged) || is_of_a_group(expected) => Self::Groups,
+            Fault::Effect { logged, expected, .. }
+                if is_of_a_group(logged.as_deref()) || is_of_a_group(expected.as_deref()) =>
+            {
+                Self::Groups
+            }
             Fault::GroupIncomplete { .. } | Fault::Adopted { .. } => Self::Groups,
             Fault::Feed(_)
             | Fault::Fed { .. }
@@ -168,13 +174,13 @@ impl Serialize for Invariant {
     }
 }
 
-fn is_of_a_prompt(effect: &Option<Box<Effect>>) -> bool {
-    matches!(effect.as_deref(), Some(Effect::Prompt { .. }))
+fn is_of_a_prompt(effect: Option<&Effect>) -> bool {
+    matches!(effect, Some(Effect::Prompt { .. }))
 }
 
-fn is_of_a_group(effect: &Option<Box<Effect>>) -> bool {
+fn is_of_a_group(effect: Option<&Effect>) -> bool {
     matches!(
-        effect.as_deref(),
+        effect,
         Some(Effect::Member { .. } | Effect::Orphaned { .. } | Effect::Adopted { .. })
     )
 }
