@@ -38,6 +38,11 @@ if entries.is_taken(entry) then
   return sessions.refuse('trajectory_taken')
 end
 
+if entry.orphan and groups.ENDS_OF_A_SESSION[args.reason] then
+  -- It lost its owner before, and waits for another already.
+  return run.finish({ outcome = 'discarded', discarded_from = entry.state, promoted = {} })
+end
+
 local discarded_from = entry.state
 entry.note = args.note
 prompts.requeue = args.requeue

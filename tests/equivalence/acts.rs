@@ -185,9 +185,10 @@ impl Twins {
             .await;
     }
 
-    /// A sweep finds everything older than it may be, and discards it whatever its lease.
+    /// A sweep finds everything older than it may be, and discards it whatever its lease, and if nobody holds it.
     pub(crate) async fn time_out(&mut self) {
-        let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
+        let mut held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
+        held.extend(self.model.orphans().map(|(id, _)| id));
         // Leases are not to end first.
         self.configure_times(3_600_000, Some(0)).await;
         while self.ledger.sweep(&self.run, &[]).await.expect("a sweep").more {}

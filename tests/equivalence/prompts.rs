@@ -82,11 +82,9 @@ impl Twins {
             .await
             .expect("the script runs");
         assert_eq!(reply["body"]["outcome"], "discarded");
-        let discarded = self
-            .model
-            .discard(id, Reason::from(reason))
-            .expect("it is in the tables");
-        self.logged(EventType::Discard, &discarded.effects).await;
+        let effects = self.give_up(id, &Reason::from(reason));
+        self.holders.remove(&id);
+        self.logged(EventType::Discard, &effects).await;
     }
 
     /// A grant is for the prompt that the model handed out, with its data.

@@ -28,6 +28,7 @@ mod groups;
 mod groups_at_the_end;
 mod groups_in_pieces;
 mod groups_of_prompts;
+mod groups_waited_for;
 mod jumping;
 mod keeping;
 mod last_prompts;

@@ -14,7 +14,17 @@ async fn groups_job(client: &Client) -> Run {
     let config = json!({ "batch_size": 2, "max_staleness": 2, "group_size": 2, "group_candidates": 3, "adopt_groups": true,
                          "drop_zero_variance": true, "keep_batches": 100 });
     let run = Run::create(client, config).await;
-    let mut worker = Rollout::start(&run, 0);
+    let e = three_groups_and_e(&run).await;
+    run.take().await.ok();
+    run.publish(1).await.ok();
+    e_and_two_groups(&run, &e).await;
+    run.take().await.ok();
+    run.publish(2).await.ok();
+    run
+}
+
+async fn three_groups_and_e(run: &Run) -> String {
+    let worker = Rollout::start(run, 0);
     let [a, b, c, e] = [
         worker.reserve(0, "a").await,
         worker.reserve(0, "b").await,
@@ -28,28 +38,27 @@ async fn groups_job(client: &Client) -> Run {
     worker.member(&b, 1, json!({ "reward": 0.5 })).await;
     worker.member(&c, 0, json!({ "reward": 0.0 })).await;
     worker.member(&e, 0, json!({ "reward": 0.0 })).await;
-    worker = Rollout::start(&run, 1);
+    let worker = Rollout::start(run, 1);
     assert_eq!(worker.reserve(0, "g").await, c);
     worker.member(&c, 2, json!({ "reward": 1.0 })).await;
     assert_eq!(worker.reserve(0, "g").await, e);
-    run.take().await.ok();
-    run.publish(1).await.ok();
+    e
+}
 
+async fn e_and_two_groups(run: &Run, e: &str) {
+    let worker = Rollout::start(run, 1);
     let segment = json!({ "version": 1, "from_token": 9, "member": 1 });
     run.post(&format!("trajectories/{e}/segments"), segment).await.ok();
-    worker.member(&e, 1, json!({ "reward": 1.0, "version": 0 })).await;
+    worker.member(e, 1, json!({ "reward": 1.0, "version": 0 })).await;
     let d = worker.reserve(1, "d").await;
     worker.member(&d, 0, json!({ "reward": 0.0 })).await;
-    worker = Rollout::start(&run, 2);
+    let worker = Rollout::start(run, 2);
     assert_eq!(worker.reserve(1, "g").await, d);
     worker.member(&d, 1, json!({ "reward": 1.0, "version": 1 })).await;
     let f = worker.reserve(1, "f").await;
     for index in 0..2 {
         worker.member(&f, index, json!({ "failed": true })).await;
     }
-    run.take().await.ok();
-    run.publish(2).await.ok();
-    run
 }
 
 /// A process of the one worker of the run.
