@@ -9,6 +9,7 @@ mod wire;
 
 mod adopting;
 mod adoption;
+mod changing;
 mod checkpoints;
 mod codes;
 mod contract;
