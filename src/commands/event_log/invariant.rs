@@ -90,7 +90,11 @@ impl Invariant {
             {
                 Self::Prompts
             }
-            Fault::Effect { logged, expected, .. } if is_of_a_group(logged) || is_of_a_group(expected) => Self::Groups,
+            Fault::Effect { logged, expected, .. }
+                if is_of_a_group(logged.as_deref()) || is_of_a_group(expected.as_deref()) =>
+            {
+                Self::Groups
+            }
             Fault::GroupIncomplete { .. } | Fault::Adopted { .. } => Self::Groups,
             Fault::Feed(_)
             | Fault::Fed { .. }
@@ -174,9 +178,9 @@ fn is_of_a_prompt(effect: Option<&Effect>) -> bool {
     matches!(effect, Some(Effect::Prompt { .. }))
 }
 
-fn is_of_a_group(effect: &Option<Box<Effect>>) -> bool {
+fn is_of_a_group(effect: Option<&Effect>) -> bool {
     matches!(
-        effect.as_deref(),
+        effect,
         Some(Effect::Member { .. } | Effect::Orphaned { .. } | Effect::Adopted { .. })
     )
 }
