@@ -28,10 +28,11 @@ pub(crate) enum Entry {
     /// A worker was granted entries.
     Granted {
         request: String,
-        version: u64,
         lineage: u64,
-        ids: Vec<TrajectoryId>,
+        entries: Vec<Grant>,
     },
+    /// A member of a group was reported.
+    Member(Member),
     /// An entry was occupied.
     Occupied { id: TrajectoryId, late: bool },
     /// An entry was discarded.
@@ -48,7 +49,9 @@ pub(crate) enum Entry {
     Retried { call: String, why: String },
     /// The trainer opened a session.
     Opened(Opened),
-    /// The trainer was given a batch.
+    /// The trainer was given a piece of a batch.
+    Piece(Piece),
+    /// The trainer was given a batch, or the last piece of it.
     Trained(Trained),
     /// The trainer published.
     Published {
@@ -57,6 +60,8 @@ pub(crate) enum Entry {
         policy_version: u64,
         lineage: u64,
     },
+    /// A page of prompts was fed.
+    Fed { offset: u64, count: u64, fed: u64 },
     /// The trainer saved a checkpoint.
     Saved { version: u64 },
     /// The ledger heard of it.
@@ -65,6 +70,24 @@ pub(crate) enum Entry {
     Dies { between: String },
     /// Something that may never be.
     Unexpected { call: String, answer: Value },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    pub(crate) id: TrajectoryId,
+    pub(crate) version: u64,
+    /// Of the queue.
+    pub(crate) prompt: Option<String>,
+    pub(crate) adopted: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) id: TrajectoryId,
+    pub(crate) index: u32,
+    pub(crate) failed: bool,
+    /// Whether the ledger said that it counts.
+    pub(crate) counted: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -87,10 +110,53 @@ pub(crate) struct Trained {
     pub(crate) entries: Vec<TrainedEntry>,
 }
 
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    pub(crate) epoch: u64,
+    pub(crate) version: u64,
+    /// How many entries of the batch the trainer had before.
+    pub(crate) offset: usize,
+    pub(crate) complete: bool,
+    pub(crate) entries: Vec<TrainedEntry>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TrainedEntry {
     pub(crate) id: TrajectoryId,
     pub(crate) version: u64,
+    /// Of the queue.
+    pub(crate) prompt: Option<String>,
+    /// The complete members of a group.
+    pub(crate) members: Vec<u32>,
+}
+
+impl TrainedEntry {
+    /// Those that an answer shows, of a batch or a piece of one.
+    pub(crate) fn shown(batch: &Value) -> Vec<Self> {
+        let entries = batch["trajectories"].as_array().into_iter().flatten();
+        entries.map(Self::of).collect()
+    }
+
+    /// What is not as a worker reported it is no entry at all.
+    fn of(entry: &Value) -> Self {
+        let known = || {
+            let id = entry["id"].as_str()?.parse().ok()?;
+            let is_whole = entry["members"].is_array() || entry["payload"] == payload(id, None);
+            let members = entry["members"].as_array().into_iter().flatten();
+            let indexes = members.map(|member| {
+                let index = u32::try_from(member["index"].as_u64()?).ok()?;
+                (member["payload"] == payload(id, Some(index))).then_some(index)
+            });
+            is_whole.then_some(())?;
+            Some(Self {
+                id,
+                version: entry["version"].as_u64()?,
+                prompt: entry["prompt"].as_str().map(str::to_owned),
+                members: indexes.collect::<Option<_>>()?,
+            })
+        };
+        known().unwrap_or_else(|| panic!("not an entry of a batch: {entry}"))
+    }
 }
 
 impl Diary {
@@ -121,6 +187,12 @@ pub(crate) fn read(path: &Path) -> Vec<Line> {
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let line = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}: {line}", path.display()));
     whole.lines().map(line).collect()
+}
+
+/// Where the tokens of an entry are, or those of one of its members.
+pub(crate) fn payload(id: TrajectoryId, member: Option<u32>) -> String {
+    let member = member.map_or(String::new(), |index| format!("-{index}"));
+    format!("file:///dev/shm/{id}{member}")
 }
 
 pub(crate) fn now_ms() -> u64 {

@@ -33,11 +33,12 @@ impl Figures {
         let operations =
             count(|entry| !matches!(entry, Entry::Retried { .. } | Entry::Dies { .. } | Entry::Saved { .. }));
         let late = history.stories.values().filter(|story| story.late).count();
-        let taken = play
-            .events
-            .iter()
-            .filter(|event| event.event_type == EventType::Take)
-            .count();
+        let of_type = |event_type| {
+            let events = play.events.iter();
+            events.filter(|event| event.event_type == event_type).count()
+        };
+        let (whole, pieces) = (of_type(EventType::Take), of_type(EventType::Stream));
+        let adopted: usize = history.stories.values().map(|story| story.adoptions).sum();
         let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
         for line in lines() {
             if let Entry::Refused { code, .. } = &line.entry {
@@ -62,7 +63,22 @@ impl Figures {
             ),
             ("late occupies", late.to_string()),
             ("discards", format!("{discarded:?}")),
-            ("batches taken", taken.to_string()),
+            (
+                "members acknowledged",
+                count(|entry| matches!(entry, Entry::Member(_))).to_string(),
+            ),
+            ("groups adopted", adopted.to_string()),
+            (
+                "pages of prompts fed",
+                count(|entry| matches!(entry, Entry::Fed { .. })).to_string(),
+            ),
+            ("prompts", play.status["prompts"].to_string()),
+            (
+                "pieces given",
+                count(|entry| matches!(entry, Entry::Piece(_))).to_string(),
+            ),
+            ("pieces taken", pieces.to_string()),
+            ("batches taken whole, or to their end", whole.to_string()),
             ("batches that count", history.final_batches().count().to_string()),
             ("versions published", history.advances.len().to_string()),
             (
@@ -95,8 +111,9 @@ impl Figures {
             ("violations", violations.to_string()),
         ];
         let title = format!(
-            "chaos: seed {}, {} s of faults",
+            "chaos: seed {}, {:?}, {} s of faults",
             rehearsal.seed,
+            rehearsal.config.kind,
             rehearsal.length.as_secs()
         );
         Self { title, faults, rest }

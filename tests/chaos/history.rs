@@ -1,12 +1,15 @@
 //! The run as its event log tells it: where every entry is, and which batches there were when. It follows the effects and
 //! nothing else, and shares no code with the auditor or the model.
 
+mod batches;
+
 use std::collections::{BTreeMap, HashMap};
 
 use berth::protocol::{Effect, Event, EventType, Place, TrajectoryId};
 
-use crate::diary::TrainedEntry;
-use crate::rehearsal::Config;
+pub(crate) use self::batches::Batch;
+use crate::prompts::Queue;
+use crate::rehearsal::{Config, GROUP_SIZE, Kind};
 
 /// What became of an entry.
 #[derive(Debug, Clone)]
@@ -18,6 +21,18 @@ pub(crate) struct Story {
     pub(crate) occupied: u64,
     pub(crate) discarded: u64,
     pub(crate) late: bool,
+    /// The members that counted, and whether they failed.
+    pub(crate) members: BTreeMap<u32, bool>,
+    /// Where its prompt was fed.
+    pub(crate) position: Option<u64>,
+    pub(crate) adoptions: usize,
+}
+
+impl Story {
+    pub(crate) fn complete_members(&self) -> Vec<u32> {
+        let complete = self.members.iter().filter(|(_, failed)| !**failed);
+        complete.map(|(index, _)| *index).collect()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,16 +41,6 @@ pub(crate) enum State {
     /// Finished; taken, if the buffer is a batch.
     Occupied(Place),
     Discarded,
-}
-
-/// A batch, and when it was one.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) version: u64,
-    pub(crate) entries: Vec<TrainedEntry>,
-    taken_at: u64,
-    /// When a rewind took it apart.
-    abandoned_at: Option<u64>,
 }
 
 /// All of it.
@@ -51,11 +56,13 @@ pub(crate) struct History {
     pub(crate) next_buffer: u64,
     pub(crate) trainer_version: u64,
     pub(crate) lineage: u64,
+    is_draining: bool,
     /// The lineages that began, each with the version that it went back or on to.
     turns: Vec<(u64, u64)>,
     pub(crate) rewinds: u64,
     pub(crate) jumps: u64,
     slots: BTreeMap<Place, TrajectoryId>,
+    pub(crate) queue: Queue,
     pub(crate) problems: Vec<String>,
 }
 
@@ -69,18 +76,6 @@ impl History {
             history.follow(event, config);
         }
         history
-    }
-
-    /// The batch of this version that the trainer session of this epoch could be given.
-    pub(crate) fn batch_in(&self, epoch: u64, version: u64) -> Option<&Batch> {
-        let (opened, over) = *self.epochs.get(&epoch)?;
-        let stood = |batch: &&Batch| batch.taken_at < over && batch.abandoned_at.is_none_or(|at| at > opened);
-        self.batches.iter().filter(|batch| batch.version == version).find(stood)
-    }
-
-    /// The batches that stand in the end.
-    pub(crate) fn final_batches(&self) -> impl Iterator<Item = &Batch> {
-        self.batches.iter().filter(|batch| batch.abandoned_at.is_none())
     }
 
     fn wrong(&mut self, event: &Event, what: &str) {
@@ -98,8 +93,12 @@ impl History {
             }
         }
         self.move_entries(event, config);
+        if let Some(problem) = self.queue.follow(event) {
+            self.wrong(event, &problem);
+        }
         match event.event_type {
-            EventType::Take => self.take(event, version, config),
+            EventType::Take | EventType::Stream => self.take(event, version, config),
+            EventType::Drain => self.is_draining = event.drain == Some(true),
             EventType::Publish => self.publish(event, version),
             EventType::TrainerOpened => self.open(event),
             _ => {}
@@ -118,11 +117,18 @@ impl History {
                         &format!("moves {id} from where it is not: {effect}, it is at {place}"),
                     );
                 }
+                let is_leaving = matches!(
+                    effect,
+                    Effect::Moved { .. } | Effect::Promoted { .. } | Effect::Discarded { .. }
+                );
+                if is_leaving && event.event_type != EventType::TrainerOpened && self.is_taken(place) {
+                    self.wrong(event, &format!("moves {id}, which is taken: {effect}"));
+                }
                 if self.slots.get(&place) == Some(&id) {
                     self.slots.remove(&place);
                 }
             }
-            self.tell(event, effect);
+            self.tell(event, effect, config);
             touched.push(id);
         }
         for id in touched {
@@ -148,7 +154,7 @@ impl History {
     }
 
     /// What one effect says of its entry.
-    fn tell(&mut self, event: &Event, effect: &Effect) {
+    fn tell(&mut self, event: &Event, effect: &Effect, config: Config) {
         let id = effect.id();
         if let Effect::Reserved { version, to, .. } = effect {
             let story = Story {
@@ -158,8 +164,11 @@ impl History {
                 occupied: 0,
                 discarded: 0,
                 late: false,
+                members: BTreeMap::new(),
+                position: None,
+                adoptions: 0,
             };
-            let is_late = event.event_type == EventType::Occupy;
+            let is_late = matches!(event.event_type, EventType::Occupy | EventType::Member);
             let known = self.stories.entry(id).or_insert_with(|| story.clone());
             let may_be = known.state == State::Discarded && known.version == version.0;
             known.late |= is_late;
@@ -183,7 +192,30 @@ impl History {
             (Effect::Occupied { to, .. }, State::Reserved(_)) => {
                 story.state = State::Occupied(*to);
                 story.occupied += 1;
+                let members = story.complete_members().len();
+                if config.kind == Kind::Groups && members != GROUP_SIZE {
+                    self.wrong(
+                        event,
+                        &format!("occupies {id}, of which {members} members are complete"),
+                    );
+                }
             }
+            (
+                Effect::Member {
+                    index, failed, version, ..
+                },
+                State::Reserved(_) | State::Discarded,
+            ) => {
+                let versions = story.version..=self.policy_version;
+                let is_legal = *failed || version.is_some_and(|version| versions.contains(&version.0));
+                let is_first = story.members.insert(*index, *failed).is_none();
+                if !is_legal || !is_first {
+                    self.wrong(event, &format!("counts what it may not: {effect}, of {version:?}"));
+                }
+            }
+            (Effect::Continued { .. } | Effect::Orphaned { .. }, _) => {}
+            (Effect::Adopted { .. }, State::Reserved(_)) => story.adoptions += 1,
+            (Effect::Prompt { position, .. }, _) => story.position = Some(position.0),
             (Effect::Discarded { .. }, State::Reserved(_) | State::Occupied(_)) => {
                 story.state = State::Discarded;
                 story.discarded += 1;
@@ -194,40 +226,6 @@ impl History {
                 &format!("has an effect that cannot be: {effect}, it is {state:?}"),
             ),
         }
-    }
-
-    fn take(&mut self, event: &Event, version: u64, config: Config) {
-        if (version, version) != (self.policy_version, self.next_buffer) {
-            self.wrong(event, "takes a batch that is not the next");
-        }
-        let buffer = |slot| Place::new(version, slot);
-        let ids: Vec<_> = self
-            .slots
-            .range(buffer(0)..=buffer(u32::MAX))
-            .map(|(_, id)| *id)
-            .collect();
-        let mut entries = Vec::new();
-        for id in ids {
-            let story = &self.stories[&id];
-            if !matches!(story.state, State::Occupied(_)) {
-                self.wrong(event, &format!("leaves the reservation {id} behind"));
-                continue;
-            }
-            entries.push(TrainedEntry {
-                id,
-                version: story.version,
-            });
-        }
-        if entries.len() != config.batch_size {
-            self.wrong(event, &format!("takes {} entries", entries.len()));
-        }
-        self.next_buffer = version + 1;
-        self.batches.push(Batch {
-            version,
-            entries,
-            taken_at: event.seq,
-            abandoned_at: None,
-        });
     }
 
     fn publish(&mut self, event: &Event, version: u64) {

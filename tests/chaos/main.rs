@@ -4,6 +4,10 @@
 //! SIGKILL, SIGSTOP and cut connections. The clients repeat what was not answered and write down what was. Then
 //! everything is let finish, and what they wrote is held against the ledger's event log and its state.
 //!
+//! A third of the seeds plays single trajectories, a third hands their prompts out of the queue, and a third plays groups with
+//! the queue, whose members are reported one by one and adopted by survivors. Whatever is played, some trainer processes take
+//! whole batches and others stream them in pieces.
+//!
 //! `BERTH_CHAOS_SECONDS` and `BERTH_CHAOS_SEED` say for how long and with which schedule. The seed fixes what is done to
 //! whom and when, and what each process draws; how the processes meet is up to the machine. `BERTH_CHAOS_KEEP` keeps the
 //! diaries of a run that passed.
@@ -20,6 +24,7 @@ mod figures;
 mod history;
 mod orders;
 mod planted;
+mod prompts;
 mod rehearsal;
 mod stage;
 mod trainer;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use crate::rehearsal::Kind;
+
 /// Set for the process itself.
 const ORDERS: &str = "CHAOS_ORDERS";
 
@@ -23,6 +25,7 @@ pub(crate) struct Orders {
     /// Its token, which they do not.
     pub(crate) session: String,
     pub(crate) seed: u64,
+    pub(crate) kind: Kind,
     pub(crate) lease_ms: u64,
     pub(crate) diary: PathBuf,
     /// The trainer's.

@@ -1,12 +1,17 @@
 //! The checks must be able to fail: faults planted in a small log and in small diaries are found.
 
-use berth::protocol::{Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, TrajectoryId, Version};
+mod pieces;
+mod queue;
+
+use berth::protocol::{
+    DrainQueue, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, TrajectoryId, Version,
+};
 use uuid::Uuid;
 
 use crate::checks::of_the_workers;
-use crate::diary::{Entry, Line, Opened, Trained, TrainedEntry};
+use crate::diary::{Entry, Grant, Line, Opened, Trained, TrainedEntry};
 use crate::history::History;
-use crate::rehearsal::Config;
+use crate::rehearsal::{Config, Kind};
 use crate::trainer_log;
 
 const CONFIG: Config = Config {
@@ -15,6 +20,12 @@ const CONFIG: Config = Config {
     max_staleness: 1,
     lease_ms: 1_000,
     max_concurrency: None,
+    kind: Kind::Singles,
+    longest_first: false,
+    drop_zero_variance: false,
+    reservation_timeout_ms: None,
+    stuck_timeout_ms: None,
+    queue_in_the_end: DrainQueue::Keep,
 };
 
 fn id(number: u128) -> TrajectoryId {
@@ -80,11 +91,15 @@ fn rewound() -> Vec<Event> {
     log
 }
 
-fn history(mut log: Vec<Event>) -> History {
+fn history(log: Vec<Event>) -> History {
+    history_of(log, CONFIG)
+}
+
+fn history_of(mut log: Vec<Event>, config: Config) -> History {
     for (seq, event) in (1..).zip(&mut log) {
         event.seq = seq;
     }
-    History::of(&log, CONFIG)
+    History::of(&log, config)
 }
 
 fn lines(entries: Vec<Entry>) -> Vec<Line> {
@@ -95,6 +110,8 @@ fn trained(epoch: u64, ids: [u128; 2]) -> Entry {
     let entries = ids.map(|number| TrainedEntry {
         id: id(number),
         version: 0,
+        prompt: None,
+        members: Vec::new(),
     });
     Entry::Trained(Trained {
         epoch,
@@ -195,9 +212,13 @@ fn what_a_worker_was_told_and_did_not_happen_is_found() {
             log(),
             Entry::Granted {
                 request: String::new(),
-                version: 0,
                 lineage: 0,
-                ids: vec![id(3)],
+                entries: vec![Grant {
+                    id: id(3),
+                    version: 0,
+                    prompt: None,
+                    adopted: false,
+                }],
             },
         ),
     ] {

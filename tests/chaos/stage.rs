@@ -1,11 +1,13 @@
 //! Who plays: the processes, how they are started, stopped, killed and restarted, and the play itself.
 
+mod reading;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use berth::protocol::Event;
-use hyper::Method;
-use serde_json::Value;
+use berth::protocol::{Event, PromptState};
+use serde_json::{Value, json};
 use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -46,6 +48,8 @@ pub(crate) struct Play {
     pub(crate) buffers: Value,
     /// The batches that the ledger still keeps, with their entries.
     pub(crate) batches: Vec<Value>,
+    /// The prompts in each state.
+    pub(crate) prompts: BTreeMap<PromptState, Vec<Value>>,
     pub(crate) faults: Vec<(&'static str, u64)>,
     pub(crate) answers_dropped: usize,
 }
@@ -89,6 +93,7 @@ impl Stage {
                 name,
                 session: String::new(),
                 seed: 0,
+                kind: rehearsal.config.kind,
                 lease_ms: rehearsal.config.lease_ms,
                 diary: PathBuf::new(),
                 checkpoint: rehearsal.file("checkpoint"),
@@ -115,7 +120,7 @@ impl Stage {
     pub(crate) async fn play(mut self, rehearsal: &Rehearsal) -> Play {
         self.suffer(rehearsal).await;
         self.recover().await;
-        self.finish().await;
+        self.finish(rehearsal).await;
         self.read(rehearsal).await
     }
 
@@ -214,77 +219,44 @@ impl Stage {
         .await;
     }
 
-    /// The workers finish what they hold, what is left expires, and the trainer takes what is ready.
-    async fn finish(&mut self) {
-        let (workers, _) = self.actors.split_at_mut(WORKERS);
-        for worker in workers {
-            worker.tell_to_finish();
-        }
-        eventually("the workers end", async || {
-            let (workers, trainer) = self.actors.split_at_mut(WORKERS);
-            if trainer[0].has_ended() {
-                trainer[0].start();
+    /// The run is drained: the workers finish what there is, and what was left behind; the trainer takes it to the last entry;
+    /// and each ends when it hears that the run is finished.
+    async fn finish(&mut self, rehearsal: &Rehearsal) {
+        // A trainer that ended now could rewind a finished run, with nobody left to work on it.
+        eventually("the trainer stays", async || {
+            let trainer = &mut self.actors[WORKERS];
+            if trainer.has_ended() {
+                trainer.start();
             }
-            workers.iter_mut().all(Actor::has_ended)
+            trainer.tell_to_finish();
+            let lines = diary::read(&trainer.file(trainer.starts));
+            lines.iter().any(|line| matches!(line.entry, Entry::Opened(_))) && !trainer.has_ended()
         })
         .await;
         self.run = self.run.through(&self.posts[1].server().client());
-        eventually("no reservation is left behind", async || {
-            self.run.get("").await.ok()["reserved"] == 0
-        })
-        .await;
-        self.actors[WORKERS].tell_to_finish();
-        eventually("the trainer ends", async || self.actors[WORKERS].has_ended()).await;
+        let call = json!({ "drain": true, "queue": rehearsal.config.queue_in_the_end });
+        self.run.post("drain", call).await.ok();
+        if rehearsal.config.hands_out_all() {
+            self.hand_out_all().await;
+        }
+        eventually("everybody ends", async || self.actors.iter_mut().all(Actor::has_ended)).await;
         for post in &self.posts {
             post.server().client().get("/readyz").await.ok();
         }
     }
 
-    async fn read(self, rehearsal: &Rehearsal) -> Play {
-        let events = self.events().await;
-        let log: Vec<_> = events
-            .iter()
-            .map(|event| serde_json::to_string(event).expect("JSON"))
-            .collect();
-        std::fs::write(rehearsal.file("events.jsonl"), log.join("\n")).expect("the event log is written down");
-        let status = self.run.get("").await.ok();
-        let mut batches = Vec::new();
-        let next_buffer = status["next_buffer"].as_u64().expect("a number");
-        for version in status["oldest_kept"].as_u64().unwrap_or(next_buffer)..next_buffer {
-            let path = self.run.path(&format!("batches/{version}"));
-            let answer = self
-                .run
-                .client()
-                .attempt(Method::GET, &path, None)
-                .await
-                .expect("an answer");
-            // A number that a forced resume jumped over is none.
-            if answer.status != 404 {
-                batches.push(answer.ok());
-            }
+    /// Waits until no prompt is queued, however many there are: for each to go.
+    async fn hand_out_all(&self) {
+        let queued = async || {
+            self.run.get("").await.ok()["prompts"]["queued"]
+                .as_u64()
+                .expect("a number")
+        };
+        let mut left = queued().await;
+        while left > 0 {
+            eventually("the queue grows shorter", async || queued().await < left).await;
+            left = queued().await;
         }
-        Play {
-            workers: self.actors[..WORKERS].iter().flat_map(Actor::diaries).collect(),
-            trainer: self.actors[WORKERS].diaries(),
-            buffers: self.run.get("buffers?slots=true").await.ok(),
-            status,
-            events,
-            batches,
-            faults: self.faults,
-            answers_dropped: self.proxies.iter().map(Proxy::cuts).sum(),
-        }
-    }
-
-    async fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        let mut next = Value::from(0);
-        while !next.is_null() {
-            let mut page = self.run.get(&format!("events?after={next}&limit=1000")).await.ok();
-            let read: Vec<Event> = serde_json::from_value(page["events"].take()).expect("events");
-            events.extend(read);
-            next = page["next"].take();
-        }
-        events
     }
 }
 

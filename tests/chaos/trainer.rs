@@ -1,6 +1,9 @@
 //! The trainer process: it goes on from its checkpoint file, trains, saves, publishes, and now and then dies between two
 //! of these.
 
+mod feeding;
+mod streaming;
+
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -25,13 +28,25 @@ const DEATHS: u64 = 12;
 /// Once in so many starts from an older checkpoint it abandons the weights after it.
 const REWINDS: u64 = 4;
 
+/// How this process takes its batches.
+#[derive(Clone, Copy)]
+enum Takes {
+    Whole,
+    /// In pieces: each of so many entries, or of what there is.
+    Pieces(Option<u64>),
+}
+
 struct Trainer {
     orders: Orders,
     diary: Rc<Diary>,
     caller: Caller,
     chance: Chance,
+    /// Once told, it does not die by its own hand any more.
     finish: watch::Receiver<bool>,
     epoch: Cell<u64>,
+    takes: Takes,
+    /// Whether a page of prompts was refused, as no more are to come.
+    is_drained: Cell<bool>,
 }
 
 #[tokio::test]
@@ -39,15 +54,30 @@ struct Trainer {
 async fn is_a_trainer() {
     let Some(orders) = Orders::received() else { return };
     let diary = Rc::new(Diary::open(&orders.diary));
+    let chance = Chance::new(orders.seed);
+    let takes = match chance.between(1..=4) {
+        1..=2 => Takes::Whole,
+        3 => Takes::Pieces(None),
+        _ => Takes::Pieces(Some(chance.between(1..=3))),
+    };
     let trainer = Trainer {
+        takes,
+        is_drained: Cell::new(false),
         caller: Caller::new(&orders, &diary),
-        chance: Chance::new(orders.seed),
+        chance,
         finish: told_to_finish(),
         epoch: Cell::new(0),
         diary,
         orders,
     };
-    trainer.train().await;
+    if trainer.orders.kind.has_queue() {
+        tokio::select! {
+            () = trainer.train() => {}
+            () = trainer.feed() => {}
+        }
+    } else {
+        trainer.train().await;
+    }
 }
 
 impl Trainer {
@@ -145,8 +175,15 @@ impl Trainer {
         });
     }
 
-    /// The batch of this version; `None` when there is none and the trainer is to finish.
+    /// The batch of this version; `None` when the run is finished.
     async fn take(&self, version: u64) -> Option<Trained> {
+        match self.takes {
+            Takes::Whole => self.take_whole(version).await,
+            Takes::Pieces(size) => self.stream(version, size).await,
+        }
+    }
+
+    async fn take_whole(&self, version: u64) -> Option<Trained> {
         loop {
             let mut call = json!({ "epoch": self.epoch.get(), "wait_ms": 500 });
             if self.chance.once_in(2) {
@@ -161,7 +198,7 @@ impl Trainer {
             };
             let batch = answer["batch"].take();
             if batch.is_null() {
-                if *self.finish.borrow() {
+                if answer["finished"] == true {
                     return None;
                 }
                 continue;
@@ -170,17 +207,12 @@ impl Trainer {
                 self.unexpected("take", batch);
                 return None;
             }
-            let entries = batch["trajectories"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(trained_entry);
             return Some(Trained {
                 epoch: self.epoch.get(),
                 version,
                 redelivered: batch["redelivered"] == true,
                 replayed: batch["replayed"] == true,
-                entries: entries.collect(),
+                entries: TrainedEntry::shown(&batch),
             });
         }
     }
@@ -256,10 +288,6 @@ impl Trainer {
         self.diary.unexpected(call, answer);
         process::exit(1);
     }
-}
-
-fn trained_entry(entry: &Value) -> TrainedEntry {
-    serde_json::from_value(entry.clone()).unwrap_or_else(|error| panic!("{error}: {entry}"))
 }
 
 fn number(value: &Value) -> u64 {

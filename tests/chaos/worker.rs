@@ -1,5 +1,7 @@
 //! A worker process: it fetches weights, keeps its lease, and in several lanes reserves, generates and reports.
 
+mod members;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::process;
@@ -14,8 +16,9 @@ use uuid::Uuid;
 
 use crate::caller::{Answer, Caller};
 use crate::chance::Chance;
-use crate::diary::{Diary, Entry};
+use crate::diary::{Diary, Entry, Grant, payload};
 use crate::orders::{Orders, told_to_finish};
+use crate::rehearsal::Kind;
 
 const LANES: u64 = 3;
 /// How long weights take to load, in milliseconds.
@@ -33,6 +36,15 @@ struct Weights {
     lineage: u64,
 }
 
+/// An entry that it was granted.
+struct Work {
+    id: TrajectoryId,
+    /// Of the weights that it was reserved under.
+    lineage: u64,
+    /// The members of an adopted group that others have reported.
+    reported: Vec<u32>,
+}
+
 struct Worker {
     orders: Orders,
     diary: Rc<Diary>,
@@ -45,7 +57,10 @@ struct Worker {
     cancelled: RefCell<BTreeSet<TrajectoryId>>,
     /// Of those, what it has not acknowledged yet.
     unacknowledged: RefCell<BTreeSet<TrajectoryId>>,
+    /// Whether it was told to finish, by whoever started it.
     finish: watch::Receiver<bool>,
+    /// Whether it heard that the run is finished.
+    is_finished: Cell<bool>,
     /// Lanes that still work.
     lanes: Cell<u64>,
 }
@@ -63,6 +78,7 @@ async fn is_a_worker() {
         cancelled: RefCell::default(),
         unacknowledged: RefCell::default(),
         finish: told_to_finish(),
+        is_finished: Cell::new(false),
         lanes: Cell::new(LANES),
         diary,
         orders,
@@ -77,6 +93,13 @@ async fn is_a_worker() {
 impl Worker {
     fn works(&self) -> bool {
         self.lanes.get() > 0
+    }
+
+    /// Takes down from any answer whether the run is finished.
+    fn hears(&self, answer: &Value) {
+        if answer["finished"] == true {
+            self.is_finished.set(true);
+        }
     }
 
     fn me(&self, mut fields: Value) -> Value {
@@ -136,6 +159,7 @@ impl Worker {
             let path = format!("workers/{}/heartbeat", self.orders.name);
             match self.caller.try_once(Method::POST, &path, Some(&beat)).await {
                 Ok(Answer::Done(answer)) => {
+                    self.hears(&answer);
                     self.unacknowledged.borrow_mut().retain(|id| !acknowledged.contains(id));
                     for cancelled in answer["cancelled"].as_array().into_iter().flatten() {
                         let id = id(&cancelled["id"]);
@@ -160,16 +184,20 @@ impl Worker {
             _ = loaded.wait_for(Option::is_some) => {}
             _ = finish.wait_for(|finish| *finish) => {}
         }
-        while !*self.finish.borrow() {
-            for (id, lineage) in self.reserve().await {
-                self.generate(id, lineage).await;
+        while !*self.finish.borrow() && !self.is_finished.get() {
+            for work in self.reserve().await {
+                if self.orders.kind == Kind::Groups {
+                    self.generate_group(&work).await;
+                } else {
+                    self.generate(work.id, work.lineage).await;
+                }
             }
         }
         self.lanes.set(self.lanes.get() - 1);
     }
 
     /// Reserves, and now and then sends the request again although it was answered: what was granted stays granted.
-    async fn reserve(&self) -> Vec<(TrajectoryId, u64)> {
+    async fn reserve(&self) -> Vec<Work> {
         let Some(weights) = *self.weights.borrow() else {
             return Vec::new();
         };
@@ -191,11 +219,11 @@ impl Worker {
                 return Vec::new();
             }
         };
+        self.hears(&answer);
         let ids: Vec<_> = entries(&answer).iter().map(|entry| id(&entry["id"])).collect();
         if ids.is_empty() {
             return Vec::new();
         }
-        let version = number(&entries(&answer)[0]["version"]);
         // Now and then one is not listed, as if its grant had never arrived: it will be abandoned, and reported late.
         let is_listed = !self.chance.once_in(40);
         if is_listed {
@@ -203,9 +231,8 @@ impl Worker {
         }
         self.diary.write(Entry::Granted {
             request,
-            version,
             lineage: weights.lineage,
-            ids: ids.clone(),
+            entries: entries(&answer).iter().map(grant).collect(),
         });
         if self.chance.once_in(20) {
             self.repeat_reserve(&call, &answer).await;
@@ -215,7 +242,8 @@ impl Worker {
                 .pause(self.orders.lease_ms + 100..=self.orders.lease_ms + 500)
                 .await;
         }
-        ids.into_iter().map(|id| (id, weights.lineage)).collect()
+        let work = |entry| work(entry, weights.lineage);
+        entries(&answer).iter().map(work).collect()
     }
 
     async fn repeat_reserve(&self, call: &Value, first: &Value) {
@@ -251,7 +279,7 @@ impl Worker {
     }
 
     async fn occupy(&self, id: TrajectoryId, lineage: u64) -> bool {
-        let payload = format!("file:///dev/shm/{id}");
+        let payload = payload(id, None);
         let finish = self.me(json!({ "lineage": lineage, "reward": 1.0, "tokens": 100, "payload": payload }));
         match self.caller.post(&format!("trajectories/{id}/occupy"), &finish).await {
             Answer::Done(place) => {
@@ -267,7 +295,7 @@ impl Worker {
                     Some(id),
                     &code,
                     body,
-                    &["trajectory_discarded", "unknown_trajectory"],
+                    &["trajectory_discarded", "superseded", "unknown_trajectory"],
                 );
                 false
             }
@@ -275,7 +303,10 @@ impl Worker {
     }
 
     async fn discard(&self, id: TrajectoryId, reason: &str) {
-        let call = self.me(json!({ "reason": reason }));
+        let mut call = self.me(json!({ "reason": reason }));
+        if self.orders.kind.has_queue() {
+            call["requeue"] = self.chance.once_in(3).into();
+        }
         match self.caller.post(&format!("trajectories/{id}/discard"), &call).await {
             Answer::Done(_) => self.diary.write(Entry::Discarded {
                 id,
@@ -314,6 +345,25 @@ pub(crate) fn reference(version: u64) -> String {
 
 fn entries(answer: &Value) -> &[Value] {
     answer["granted"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn grant(entry: &Value) -> Grant {
+    Grant {
+        id: id(&entry["id"]),
+        version: number(&entry["version"]),
+        prompt: entry["prompt"].as_str().map(str::to_owned),
+        adopted: entry["adopted"] == true,
+    }
+}
+
+fn work(entry: &Value, lineage: u64) -> Work {
+    let reported = ["members_done", "members_failed"].map(|field| entry[field].as_array().into_iter().flatten());
+    let index = |index| u32::try_from(number(index)).expect("an index");
+    Work {
+        id: id(&entry["id"]),
+        lineage,
+        reported: reported.into_iter().flatten().map(index).collect(),
+    }
 }
 
 fn id(value: &Value) -> TrajectoryId {
