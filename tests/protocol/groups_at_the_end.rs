@@ -42,7 +42,7 @@ async fn a_drained_run_has_its_groups_adopted_and_ends_with_them() {
     let worker = Worker::of(&run, "rollout-1");
     let answer = worker.reserve(json!({ "version": 0, "count": 2 })).await.ok();
 
-    assert_eq!(ids(&answer["granted"]), [a.clone()]);
+    assert_eq!(ids(&answer["granted"]), std::slice::from_ref(&a));
     assert_eq!(answer["blocked_by"], "draining");
     worker.finishes(&a, 0..1).await;
     let last = run.take().await.ok()["batch"].clone();

@@ -133,7 +133,7 @@ async fn a_group_is_adopted_while_its_batch_is_streamed() {
     until_somebody_waits(&ledger, &run, "batch").await;
 
     let granted = other.reserve(json!({ "version": 0 })).await.ok()["granted"].clone();
-    assert_eq!(ids(&granted), [b.clone()]);
+    assert_eq!(ids(&granted), std::slice::from_ref(&b));
     other.finishes(&b, 1..2).await;
 
     let last = soon(next).await.ok()["batch"].clone();
@@ -226,7 +226,7 @@ async fn a_rewind_finds_groups_prompts_and_a_partly_streamed_batch_at_once() {
 
     trainer.trains(0).await;
     let adopted = worker.reserve(json!({ "version": 0, "lineage": 1 })).await.ok()["granted"].clone();
-    assert_eq!(ids(&adopted), [d.clone()]);
+    assert_eq!(ids(&adopted), std::slice::from_ref(&d));
     worker.member(&d, 1, json!({ "version": 1, "lineage": 1 })).await.ok();
     let batch = trainer.take().await.ok()["batch"].clone();
     assert_eq!(prompts(&batch["trajectories"]), "c d");
