@@ -131,12 +131,13 @@ async fn the_lines_of_python_train_a_fed_run_to_its_end() {
         async move { (command.output().await.expect("Python runs"), code) }
     };
     let both = async { tokio::join!(process(rollout), process(trainer)) };
-    let ((rolled_out, rollout), (trained, trainer)) = timeout(LIMIT, both).await.expect("both processes end");
+    let ((rollout_output, rollout_code), (trainer_output, trainer_code)) =
+        timeout(LIMIT, both).await.expect("both processes end");
 
-    assert_success(&rolled_out, &rollout);
-    assert_success(&trained, &trainer);
+    assert_success(&rollout_output, &rollout_code);
+    assert_success(&trainer_output, &trainer_code);
     assert_eq!(
-        String::from_utf8_lossy(&trained.stdout),
+        String::from_utf8_lossy(&trainer_output.stdout),
         "trained 16\ntrained 16\ntrained 8\n"
     );
     let run = client.get("/v1/runs/grpo-7b").await.ok();
