@@ -13,6 +13,9 @@ from model import Params, answer_log_probs
 from sampling import Floats, Ints, Samples
 
 LEARNING_RATE = 1e-3
+RAMP = 20
+"""The first steps are smaller: Adam's means know nothing yet."""
+
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 """How far below and above 1 the ratio to the behaviour policy still moves the weights."""
 
@@ -48,9 +51,11 @@ def adam(state: State, gradient: Params) -> State:
     mean = jax.tree.map(lambda old, new: DECAY * old + (1 - DECAY) * new, state.mean, scaled)
     square = jax.tree.map(lambda old, new: SQUARE_DECAY * old + (1 - SQUARE_DECAY) * new**2, state.square, scaled)
 
+    rate = LEARNING_RATE * jnp.minimum(1.0, step / RAMP)
+
     def moved(value: jax.Array, mean: jax.Array, square: jax.Array) -> jax.Array:
         unbiased, unbiased_square = mean / (1 - DECAY**step), square / (1 - SQUARE_DECAY**step)
-        return value - LEARNING_RATE * unbiased / (jnp.sqrt(unbiased_square) + 1e-8)
+        return value - rate * unbiased / (jnp.sqrt(unbiased_square) + 1e-8)
 
     return State(step, jax.tree.map(moved, state.params, mean, square), mean, square)
 

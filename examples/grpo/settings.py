@@ -34,13 +34,13 @@ class Settings:
     versions: int = 200
     """How many versions are trained."""
 
-    batch_size: int = 32
+    batch_size: int = 16
     """Groups in a batch."""
 
     group_size: int = 8
     """Answers in a group."""
 
-    piece: int = 8
+    piece: int = 4
     """Groups whose gradient is computed in one go, and that a piece of a streamed batch has."""
 
     checkpoint_every: int = 10
