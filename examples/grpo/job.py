@@ -30,8 +30,11 @@ from settings import Settings
 from task import draw
 from warmup import warm_up
 
-#: Of each group that is trained, so many prompts are fed: those that teach nothing are filtered, and more of them late in a run.
 PROMPTS_PER_GROUP = 6
+"""For each group that is trained so many prompts are fed: groups that teach nothing are filtered, and use up theirs."""
+
+LONGEST_SILENCE_S = 300
+"""A job in which nothing happens for so long hangs: that is an error, and Berth says what it waits for."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -87,7 +90,7 @@ class Job:
 
     def _see_through(self) -> None:
         while self._unfinished:
-            news = self._news.get()
+            news = self._next_news()
             if isinstance(news, Ended):
                 self._see_end(news)
             elif isinstance(news, berth.Event):
@@ -97,6 +100,13 @@ class Job:
             raise RuntimeError(f"{len(left)} payloads that nobody will read were not deleted, as {left[0].name}")
         if self._kills:
             raise RuntimeError(f"the job ended before {self._kills}")
+
+    def _next_news(self) -> object:
+        try:
+            return self._news.get(timeout=LONGEST_SILENCE_S)
+        except queue.Empty:
+            summary = self._settings.connect().explain().summary
+            raise RuntimeError(f"nothing happened for {LONGEST_SILENCE_S} s. {summary}") from None
 
     def _see_end(self, ended: Ended) -> None:
         process = ended.process
