@@ -3,7 +3,7 @@
 --
 -- args     changes: { lease_ms?, max_concurrency?, reservation_timeout_ms?, stuck_timeout_ms?, stuck_max_reserved?,
 --          keep_batches? }, cleared: the names of those to be unset
--- body     configured, with config
+-- body     configured, with config | too_few (candidates): max_concurrency does not let a group be admitted
 -- event    run_changed, if anything differs
 --
 -- Safe to send twice: the second changes nothing.
@@ -18,6 +18,11 @@ if run.is_below(args) then
   return run.stop('ledger_behind')
 end
 run.advance_clock()
+
+local most = args.changes.max_concurrency
+if most and most < run.config.group_candidates then
+  return run.finish({ outcome = 'too_few', candidates = run.config.group_candidates })
+end
 
 local differs = false
 local function change(field, value)

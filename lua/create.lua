@@ -31,9 +31,10 @@ run.state = {
   time = run.now_ms,
   created_at_ms = run.now_ms,
   buffers = {},
+  generating = 0,
   oldest_kept = first,
   pruned = { buffer = first, slot = 0 },
-  totals = { reserved = 0, occupied = 0, trained = 0, late = 0, discarded = {} },
+  totals = { reserved = 0, occupied = 0, trained = 0, late = 0, adopted = 0, discarded = {} },
 }
 for index = 1, run.config.max_staleness + 1 do
   run.state.buffers[index] = { 0, 0 }

@@ -1,5 +1,6 @@
 #!lua
--- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap.
+-- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap. The server itself gives up grants that
+-- reached nobody, as `abandoned`: a group with complete members then waits for another owner.
 --
 -- args     worker?, session?, id, reason, note?
 -- body     discarded   discarded_from (reserved | occupied), promoted: [{ id, from, to }] by buffers
@@ -12,7 +13,9 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
+--@include groups
 
 local stopped = sessions.begin()
 if stopped then
@@ -27,13 +30,13 @@ end
 if entry.state == 'discarded' then
   return run.finish({ outcome = 'discarded', discarded_from = entry.discarded_from, promoted = {} })
 end
-if entry.state == 'occupied' and entry.buffer < run.state.next_buffer then
+if entries.is_taken(entry) then
   return sessions.refuse('trajectory_taken')
 end
 
 local discarded_from = entry.state
 entry.note = args.note
-entries.discard(id, entry, args.reason, sessions.caller_key)
+entries.lose(id, entry, args.reason, sessions.caller_key)
 tables.wake()
 
 local promoted = {}

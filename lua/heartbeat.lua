@@ -4,7 +4,7 @@
 -- discarded as `abandoned`; the list is held against the reservations from `holding_after` on, a page at a time.
 --
 -- args     worker, session?, version?, lineage?, acknowledged?, holding?, holding_after?
--- body     ledger_behind (a lineage that there is not), or cancelled: [{ id, reason }],
+-- body     ledger_behind (a lineage that there is not), or cancelled: [{ id, reason, members? }],
 --          known_version?, holding_next? (go on there), and what with_run adds
 -- event    heartbeat, if the version is new, an acknowledgement met a cancellation, or something was abandoned
 --
@@ -14,7 +14,9 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
+--@include groups
 --@include weights
 
 local PAGE = 200
@@ -91,8 +93,7 @@ local cancelled = {}
 local low, high = sessions.range(sessions.caller_key)
 for index, member in ipairs(redis.call('ZRANGE', keys.cancelled, low, high, 'BYLEX', 'LIMIT', 0, MOST_TOLD)) do
   local id = string.sub(member, #sessions.caller_key + 2)
-  local entry = entries.load(id)
-  cancelled[index] = { id = id, reason = entry and entry.reason or 'abandoned' }
+  cancelled[index] = groups.cancellation(id, entries.load(id))
 end
 local version = weights.said_version(sessions.caller)
 return run.finish(sessions.with_run({ cancelled = cancelled, known_version = version, holding_next = holding_next }))

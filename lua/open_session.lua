@@ -11,7 +11,9 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
+--@include groups
 
 local stopped = run.open()
 if stopped then

@@ -68,6 +68,7 @@ times.last_call, times.last_call_at_ms = state.clock, run.now_ms
 if version <= state.policy_version then
   state.trainer_version = version
   refer()
+  tables.wake()
 else
   trainer.advance(version, args.weights)
 end

@@ -1,7 +1,8 @@
 #!lua
--- Reserve: admits entries, one for each of `ids` in turn, until one is blocked.
+-- Reserve: admits entries, one for each of `ids` in turn, until one is blocked. Groups without an owner go first, each in place
+-- of one of `ids` (Adoption).
 --
--- args     calls: [{ mark, seen?, worker, session?, version?, lineage?, ids (1 to 50), prompts? (as many as ids at most),
+-- args     calls: [{ mark, seen?, worker, session?, version?, lineage?, adopt?, ids (1 to 50), prompts? (as many as ids at most),
 --          request? { id, fingerprint, step }: step 0 begins the call or repeats it, later ones go on with it }]
 -- body     replies, to each call:
 --          granted     the step's answer: granted, blocked_by?, and what with_run adds
@@ -16,6 +17,8 @@
 --@include tables
 --@include entries
 --@include weights
+--@include groups
+--@include refusals
 
 local TEN_MINUTES_MS = 600000
 
@@ -32,8 +35,16 @@ local function grant(id, entry, position)
   }
 end
 
+local function grant_of_adopted(id, entry, position)
+  local granted = grant(id, entry, position)
+  granted.adopted = true
+  granted.members_done, granted.members_failed = groups.indexes(entry, 'c'), groups.indexes(entry, 'f')
+  return granted
+end
+
 local function answer_with(granted, blocked_by)
-  return sessions.with_run({ outcome = 'granted', granted = granted, blocked_by = blocked_by })
+  local orphans = tables.HAS_ORPHANS and redis.call('ZCARD', keys.orphans) or 0
+  return sessions.with_run({ outcome = 'granted', granted = granted, blocked_by = blocked_by, orphans = orphans })
 end
 
 local function step_answer(request_key, step)
@@ -102,17 +113,37 @@ local function weights_of(call)
   return version, lineage
 end
 
--- Admits what there is a place for. Returns the grants, their ids, and what blocks the next.
-local function admit(call, version)
-  local granted, ids = {}, {}
-  local most, generating = run.config.max_concurrency, tables.reserved_in_all()
-  for index, id in ipairs(call.ids) do
-    if most and generating >= most then
-      return granted, ids, 'concurrency'
+-- Makes the caller's session the owner of groups that have none, front-most first. No admission, it is blocked by nothing.
+local function adopt(call, version, granted, ids)
+  while #granted < #call.ids do
+    local found = groups.adoptable(version)
+    if not found then
+      return
+    end
+    local entry = entries.load(found.id)
+    groups.adopt(found.id, entry)
+    entry.worker, entry.session = call.worker, sessions.caller_token
+    entry.granted_at = run.state.clock
+    entries.save(found.id, entry)
+    redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, found.id))
+    granted[#granted + 1], ids[#ids + 1] = grant_of_adopted(found.id, entry, found.position), found.id
+  end
+end
+
+-- Admits what there is a place for. Returns what blocks the next.
+local function admit(call, version, granted, ids)
+  local adopted = #granted
+  for index = 1, #call.ids - adopted do
+    local id = call.ids[adopted + index]
+    if tables.is_draining_to_a_stop() then
+      return 'draining'
+    end
+    if not entries.fit_concurrency() then
+      return 'concurrency'
     end
     local position = tables.admission_position(version)
     if not position then
-      return granted, ids, 'staleness'
+      return 'staleness'
     end
     local entry = {
       state = 'reserved',
@@ -125,25 +156,37 @@ local function admit(call, version)
       reserved_at_ms = run.now_ms,
       granted_at = run.state.clock,
     }
+    if groups.has() then
+      groups.begin(entry)
+    end
     entries.admit(id, entry, position)
     entries.save(id, entry)
     redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
-    generating = generating + 1
+    redis.call('ZADD', keys.ages, run.state.clock, id)
+    run.state.last_admission = run.state.clock
     granted[#granted + 1], ids[#ids + 1] = grant(id, entry, position), id
   end
-  return granted, ids
 end
 
 local function reserve(call)
   if weights.is_above(call) then
     return nil, { outcome = 'ledger_behind' }
   end
-  local request, request_key, known = call.request, nil, nil
+  local adopts = tables.HAS_ORPHANS and call.adopt ~= false
+  -- A group that was adopted has none of `ids`: a call without a request id that may adopt is known by the first of them.
+  local by_ids = adopts and not call.request
+  local request = by_ids and { id = '\0' .. call.ids[1], fingerprint = '', step = 0 } or call.request
+  local request_key, known
   if request then
     request_key = sessions.caller_key .. '\0' .. request.id
     local packed = redis.call('HGET', keys.requests, request_key)
     known = packed and cmsgpack.unpack(packed)
-    local answer = known_answer(request, request_key, known)
+    local answer
+    if known and by_ids then
+      answer = step_answer(request_key, 0)
+    else
+      answer = known_answer(request, request_key, known)
+    end
     if answer then
       return answer
     end
@@ -156,7 +199,12 @@ local function reserve(call)
     return refused
   end
 
-  local granted, ids, blocked_by = admit(call, version)
+  local granted, ids = {}, {}
+  if adopts and redis.call('ZCARD', keys.orphans) > 0 then
+    adopt(call, version, granted, ids)
+  end
+  local adopted = #granted
+  local blocked_by = admit(call, version, granted, ids)
   local answer = answer_with(granted, blocked_by)
   if #granted == 0 then
     return answer
@@ -165,8 +213,8 @@ local function reserve(call)
     weights.say(sessions.caller, version)
     sessions.save()
   end
-  run.state.totals.reserved = run.state.totals.reserved + #granted
-  if request then
+  run.state.totals.reserved = run.state.totals.reserved + #granted - adopted
+  if request and (adopted > 0 or not by_ids) then
     remember(request, request_key, known, answer)
   end
   run.record({
@@ -182,5 +230,11 @@ local function reserve(call)
 end
 
 return sessions.run_calls(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget' })
-end, reserve)
+  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages' })
+end, function(call)
+  local answer, ended = reserve(call)
+  if answer then
+    sessions.note_reserve(answer.outcome)
+  end
+  return answer, ended
+end)

@@ -15,7 +15,9 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
+--@include groups
 --@include finishing
 --@include batches
 --@include trainer
@@ -85,6 +87,7 @@ state.epoch = state.epoch + 1
 -- The window opens at the checkpoint: empty tables.
 local function open_window()
   state.policy_version, state.trainer_version, state.next_buffer = checkpoint, checkpoint, checkpoint
+  state.streamed = nil
   for index = 1, tables.ETA + 1 do
     state.buffers[index] = { 0, 0 }
   end
@@ -94,7 +97,7 @@ local function open_window()
 end
 
 local function rewind()
-  tables.take_out(checkpoint)
+  tables.take_out(checkpoint, 0)
   local function forget_version(version)
     redis.call('HDEL', keys.versions, version)
   end
@@ -115,12 +118,12 @@ local function rewind()
   weights.abandon(checkpoint)
   open_window()
   return tables.lay_out(function(entry)
-    return entry.version > checkpoint and 'rewound'
+    return entries.newest(entry) > checkpoint and 'rewound'
   end)
 end
 
 local function jump()
-  tables.take_out(state.next_buffer)
+  tables.take_out(state.next_buffer, tables.let_go_of_pieces())
   state.gaps = state.gaps or {}
   table.insert(state.gaps, { state.next_buffer, checkpoint })
   weights.abandon(checkpoint)
@@ -190,4 +193,5 @@ end
 for _, topic in ipairs({ 'admission', 'batch', 'version' }) do
   run.wake(topic)
 end
+tables.wake()
 return run.finish(answer)

@@ -1,11 +1,12 @@
 #!lua
 -- Sweep: lets the run's clock go on, renews the leases of sessions whose calls wait on a server, and does one bounded step
--- of what is due: a lease that ran out, what is to be forgotten, a batch that is no longer kept. Any number of servers may
+-- of what is due: a lease that ran out, what has been reserved or awaited for too long, what is to be forgotten, a batch that is no longer kept. Any number of servers may
 -- sweep at once: each step finds and does its work in one.
 --
 -- args     waiting: [{ worker, session? }], at most 100
--- body     more (call again at once), leases (how many sessions have one), events (how long the event log is)
--- event    expire, if reservations were discarded; prune, if entries of a batch were forgotten
+-- body     more (call again at once), leases (how many sessions have one), reserved (how many entries are), events (how long
+--          the event log is)
+-- event    expire, if reservations were discarded or left without an owner; prune, if entries of a batch were forgotten
 --
 -- Safe to send twice: it does what is due, and then nothing is.
 --@include run
@@ -13,8 +14,12 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
 --@include discarding
+--@include groups
 --@include batches
+--@include trainer
+--@include stragglers
 
 local FORGET_STEP = 50
 local LOOK_AGAIN_MS = 60000
@@ -79,6 +84,7 @@ function forget_by_kind.entry(id)
   end
   redis.call('HDEL', keys.entries, id)
   redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
+  groups.forget(id, entry)
 end
 
 -- A request is remembered while any of its grants is reserved, too. An entry that is not reserved never is again, so the
@@ -127,7 +133,7 @@ end
 
 local function forget_what_is_due()
   local clock = string.format('%d', run.state.clock)
-  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, FORGET_STEP)
+  local due = redis.call('ZRANGE', keys.forget, '-inf', clock, 'BYSCORE', 'LIMIT', 0, groups.step(FORGET_STEP))
   for _, member in ipairs(due) do
     local kind, name = string.match(member, '^(%a+):(.*)$')
     local again_at = forget_by_kind[kind](name)
@@ -156,9 +162,10 @@ local function prune_batch()
     return false
   end
   local buffer = pruned.buffer
-  local past = math.min(pruned.slot + FORGET_STEP, tables.B)
+  local count = batches.load(buffer).entries
+  local past = math.min(pruned.slot + groups.step(FORGET_STEP), count)
   batches.forget(buffer, pruned.slot, past)
-  if past == tables.B then
+  if past == count then
     batches.strike(buffer)
     redis.call('HDEL', keys.versions, buffer)
     run.state.pruned = { buffer = buffer + 1, slot = 0 }
@@ -170,5 +177,14 @@ local function prune_batch()
 end
 
 renew_waiting()
-local more = expire_one_session() or prune_batch() or forget_what_is_due()
-return run.finish({ more = more, leases = redis.call('ZCARD', keys.leases), events = redis.call('XLEN', keys.events) })
+local more = expire_one_session()
+  or entries.give_up_timed_out()
+  or entries.give_up_stuck()
+  or prune_batch()
+  or forget_what_is_due()
+return run.finish({
+  more = more,
+  leases = redis.call('ZCARD', keys.leases),
+  reserved = redis.call('ZCARD', keys.reserved),
+  events = redis.call('XLEN', keys.events),
+})

@@ -2,7 +2,7 @@
 -- Shows one entry, with its slot and, once taken, when.
 --
 -- args     id
--- body     next_buffer, max_staleness, entry?, place?, taken_at_ms?
+-- body     next_buffer, streamed, max_staleness, entry?, place?, taken_at_ms?
 --@include run
 --@include tables
 --@include entries
@@ -24,6 +24,7 @@ elseif entry and entry.buffer then
 end
 return run.answer({
   next_buffer = run.state.next_buffer,
+  streamed = tables.streamed(),
   max_staleness = tables.ETA,
   entry = entry,
   place = at,

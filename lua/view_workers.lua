@@ -3,9 +3,10 @@
 --
 -- args     after? (a worker's name), limit
 -- body     workers: [{ worker, session, version?, heartbeat_at_ms, lease_expires_in_ms, reserved, finished,
---          cancelled_pending }], next?
+--          cancelled_pending, last_refusal? }], next?
 --@include run
 --@include sessions
+--@include weights
 
 local stopped = run.load()
 if stopped then
@@ -32,12 +33,13 @@ for index, key in ipairs(members) do
   workers[index] = {
     worker = worker,
     session = token,
-    version = known.version,
+    version = weights.said_version(known),
     heartbeat_at_ms = heartbeat_at_ms,
     lease_expires_in_ms = lease_expires_in_ms,
     reserved = count_members(keys.held, key),
     finished = known.finished,
     cancelled_pending = count_members(keys.cancelled, key),
+    last_refusal = known.last_refusal,
   }
 end
 return run.answer({ workers = workers, next = next_worker })

@@ -1,6 +1,6 @@
 #!lua
 -- Layout 2 to 3: the configuration has groups, time-outs and a prompt queue, by default none of them; `ages` knows since when
--- each reservation has been with its holder.
+-- each reservation has been with its holder, and the state how many trajectories are generating.
 --
 -- KEYS     all keys of the run, as every script has them
 -- reply    the layout that the run has afterwards
@@ -34,6 +34,10 @@ if packed then
     local entry = cmsgpack.unpack(redis.call('HGET', KEYS[2], id))
     redis.call('ZADD', KEYS[17], entry.granted_at, id)
   end
+  local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+  state.generating = redis.call('ZCARD', KEYS[3])
+  state.totals.adopted = 0
+  redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))
 end
 redis.call('HSET', KEYS[1], 'layout', 3)
 return 3

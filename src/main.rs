@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use berth::commands::{bench, demo, events, serve, verify};
+use berth::commands::{bench, demo, events, explain, serve, status, verify};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -38,6 +38,10 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Print the event log of a run as JSON lines
     Events(events::EventsArgs),
+    /// Say why the trainer of a run waits
+    Explain(explain::ExplainArgs),
+    /// Show a run in numbers
+    Status(status::StatusArgs),
     /// Load a server, and print throughput and latency
     Bench(bench::BenchArgs),
 }
@@ -58,6 +62,8 @@ async fn main() -> ExitCode {
         Command::DemoTrainer(args) => demo::run_trainer(args).await,
         Command::Verify(args) => verify::run(args).await,
         Command::Events(args) => events::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
+        Command::Status(args) => status::run(args).await,
         Command::Bench(args) => bench::run(args).await,
     }
 }

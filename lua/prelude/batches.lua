@@ -64,10 +64,14 @@ function batches.ids(buffer, first, past)
   return ids
 end
 
--- Forgets entries of a batch, from slot `first` to, and without, `past`.
+-- Forgets entries of a batch, from slot `first` to, and without, `past`. Nothing takes it back that they were trained.
 function batches.forget(buffer, first, past)
+  local taken_at_ms = batches.load(buffer).taken_at_ms
   for index, id in ipairs(batches.ids(buffer, first, past)) do
-    tables.effect({ effect = 'pruned', id = id, payload = entries.load(id).payload })
+    local entry = entries.load(id)
+    tables.effect({ effect = 'pruned', id = id, payload = entry.payload, payloads = groups.payloads(id, entry) })
+    groups.forget(id, entry)
+    figures.trained(entry, buffer, taken_at_ms)
     redis.call('HDEL', keys.occupied, tables.occupied_field(buffer, first + index - 1))
     redis.call('HDEL', keys.entries, id)
   end

@@ -9,10 +9,17 @@ entries.LEDGER_REASONS = {
   surplus = true,
   rewound = true,
   too_stale = true,
+  stuck_timeout = true,
+  timed_out = true,
+  group_failed = true,
+  group_filled = true,
+  zero_variance = true,
+  drained = true,
 }
 sessions.STEP = 50 -- the most reservations that one step discards
 
 -- Counts a discard under its reason; a run knows CLIENT_REASONS words of its clients, further ones count as `other`.
+-- Returns the word that it counts as.
 function entries.count_discard(reason)
   local by_reason = run.state.totals.discarded
   if not by_reason[reason] and not entries.LEDGER_REASONS[reason] then
@@ -25,23 +32,39 @@ function entries.count_discard(reason)
     end
   end
   by_reason[reason] = (by_reason[reason] or 0) + 1
+  return reason
 end
 
 function entries.mark_discarded(id, entry, reason, from)
-  tables.effect({ effect = 'discarded', id = id, reason = reason, from = from, payload = entry.payload })
+  tables.effect({
+    effect = 'discarded',
+    id = id,
+    reason = reason,
+    from = from,
+    payload = entry.payload,
+    payloads = groups.payloads(id, entry),
+  })
+  figures.discarded(entry, reason, entries.count_discard(reason), from.buffer)
   entry.discarded_from, entry.state, entry.reason = entry.state, 'discarded', reason
   entry.buffer, entry.slot = nil, nil
   entries.save(id, entry)
   redis.call('ZADD', keys.forget, run.state.clock + entries.HOUR_MS, 'entry:' .. id)
-  entries.count_discard(reason)
   run.wake('admission')
 end
 
--- Takes a reserved entry from its holder, who is told, unless it did this itself or has ended.
+-- Takes a reserved entry from its holder, or from the former holder of a group that has none; who is told, unless it did this
+-- itself or has ended.
 function entries.take_from_holder(id, entry, reason, caller)
   local holder = entries.holder_of(entry)
-  redis.call('ZREM', keys.held, sessions.member(holder, id))
-  if holder ~= caller and reason ~= 'worker_restarted' then
+  local has_ended = reason == 'worker_restarted'
+  if entry.orphan then
+    local former = sessions.load(holder)
+    has_ended = not former or former.ended
+  end
+  entries.stop_generating(entry)
+  entries.leave_holder(id, entry)
+  redis.call('ZREM', keys.ages, id)
+  if holder ~= caller and not has_ended then
     redis.call('ZADD', keys.cancelled, 0, sessions.member(holder, id))
     run.wake_worker(entry.worker)
   end
@@ -110,6 +133,17 @@ function entries.discard(id, entry, reason, caller)
   entries.discard_surplus()
 end
 
+-- What becomes of a reservation when its session ends, or gives it up unawares: a group with complete members waits for
+-- another owner, if the run adopts groups. Everything else is discarded.
+function entries.lose(id, entry, reason, caller)
+  local is_kept = tables.HAS_ORPHANS and groups.ENDS_OF_A_SESSION[reason] and (entry.complete or 0) > 0
+  if is_kept then
+    groups.orphan(id, entry)
+  else
+    entries.discard(id, entry, reason, caller)
+  end
+end
+
 function sessions.held_by(key, most)
   local low, high = sessions.range(key)
   local ids = {}
@@ -119,8 +153,8 @@ function sessions.held_by(key, most)
   return ids
 end
 
--- Discards the reservations one at a time, the one that is front-most then, each settled before the next. Returns those
--- that were discarded for this reason: one may become surplus before its turn.
+-- Discards the reservations, or leaves them without an owner, one at a time, the one that is front-most then, each settled
+-- before the next. Returns those that were treated for this reason: one may become surplus before its turn.
 function sessions.discard_all(ids, reason)
   local positions = {}
   for _, id in ipairs(ids) do
@@ -138,7 +172,7 @@ function sessions.discard_all(ids, reason)
       break
     end
     positions[first] = nil
-    entries.discard(first, entries.load(first), reason)
+    entries.lose(first, entries.load(first), reason)
     discarded[#discarded + 1] = first
     for index = seen + 1, #tables.effects do
       local effect = tables.effects[index]

@@ -6,11 +6,12 @@ local function add(id, entry, from, is_finished)
   tables.anew[#tables.anew + 1] = { id = id, entry = entry, from = from, finished = is_finished }
 end
 
--- Takes the occupied entries out of a buffer or batch.
-local function gather_finished(buffer, count)
-  for index, id in ipairs(batches.ids(buffer, 0, count)) do
-    add(id, entries.load(id), { buffer = buffer, slot = index - 1 }, true)
-    redis.call('HDEL', keys.occupied, tables.occupied_field(buffer, index - 1))
+-- Takes the occupied entries from slot `first` on out of a buffer or batch.
+local function gather_finished(buffer, first, past)
+  for index, id in ipairs(batches.ids(buffer, first, past)) do
+    local slot = first + index - 1
+    add(id, entries.load(id), { buffer = buffer, slot = slot }, true)
+    redis.call('HDEL', keys.occupied, tables.occupied_field(buffer, slot))
   end
   batches.strike(buffer)
 end
@@ -32,8 +33,16 @@ local function gather_reserved()
   redis.call('DEL', keys.reserved)
 end
 
--- Takes out everything from buffer `first` on, finished entries first, by place. What was let go of is forgotten instead.
-function tables.take_out(first)
+-- Forgets what was taken of buffer H, which stays trained, and is in no batch that is kept. Returns how many entries they are.
+function tables.let_go_of_pieces()
+  local streamed = tables.streamed()
+  batches.forget(run.state.next_buffer, 0, streamed)
+  return streamed
+end
+
+-- Takes out everything from buffer `first` on, finished entries first, by place. What was let go of is forgotten instead, and
+-- of buffer H the `forgotten` front-most entries are gone already.
+function tables.take_out(first, forgotten)
   local state = run.state
   batches.each(math.max(first, state.pruned.buffer), state.next_buffer, function(batch)
     local count = batches.load(batch).entries
@@ -41,13 +50,14 @@ function tables.take_out(first)
       batches.forget(batch, batch == state.pruned.buffer and state.pruned.slot or 0, count)
       batches.strike(batch)
     else
-      gather_finished(batch, count)
+      gather_finished(batch, 0, count)
       state.totals.trained = state.totals.trained - count
     end
   end)
   for buffer = state.next_buffer, tables.last_buffer() do
-    gather_finished(buffer, tables.counts(buffer)[1])
+    gather_finished(buffer, buffer == state.next_buffer and forgotten or 0, tables.counts(buffer)[1])
   end
+  state.totals.trained = state.totals.trained - tables.streamed() + forgotten
   gather_reserved()
 end
 

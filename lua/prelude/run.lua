@@ -6,6 +6,7 @@
 -- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
 local args = cmsgpack.unpack(ARGV[1])
 local run, tables, entries, sessions, trainer, batches, weights = {}, {}, {}, {}, {}, {}, {}
+local groups, segments, figures = {}, {}, {}
 run.mark = args.mark -- the random word of the next event
 local keys = {
   run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone
@@ -28,7 +29,7 @@ local keys = {
   prompts = KEYS[18], -- hash: feed position -> prompt
   queue = KEYS[19], -- sorted set: the queued prompts, in the order in which they are handed out
   fates = KEYS[20], -- sorted set: "state:position" of prompts that left the queue for good, in that order
-  figures = KEYS[21], -- hash: what was trained, filtered and discarded, by length
+  figures = KEYS[21], -- hash: how many entries finished, were trained, filtered and discarded, by length (see figures.lua)
 }
 
 -- Instants are the database's clock; everything that is compared with a limit uses the run's clock.
@@ -167,6 +168,9 @@ end
 
 function run.wake_worker(worker)
   local others = run.wakes.cancelled
+  if others == '' then
+    return -- all are woken
+  end
   run.wakes.cancelled = others and others .. ' ' .. worker or worker
 end
 
@@ -189,6 +193,9 @@ end
 
 -- Every script that may write ends here, whether or not it recorded an event: the clock went on.
 function run.save()
+  if tables.S then
+    tables.note_stuck()
+  end
   redis.call('HSET', keys.run, 'state', cmsgpack.pack(run.state))
   run.publish_wakes()
 end

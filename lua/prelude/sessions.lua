@@ -119,5 +119,6 @@ function sessions.with_run(fields)
   local state = run.state
   fields.policy_version, fields.lineage, fields.next_buffer = state.policy_version, state.lineage, state.next_buffer
   fields.lease_expires_in_ms = run.config.lease_ms
+  fields.finished = tables.is_finished()
   return fields
 end

@@ -13,6 +13,7 @@ tables.heads = {} -- version -> its front-most reserved entry, or false (moves.l
 function tables.open()
   local config = run.config
   tables.B, tables.S, tables.ETA = config.batch_size, config.slots_per_buffer, config.max_staleness
+  tables.HAS_ORPHANS = config.adopt_groups and config.group_candidates > 1
 end
 
 function tables.first_buffer()
@@ -45,10 +46,6 @@ function tables.has_empty_slot(buffer)
   return count[1] + count[2] < tables.S
 end
 
-function tables.is_takeable()
-  return run.state.policy_version == run.state.next_buffer and tables.is_ready(run.state.next_buffer)
-end
-
 function tables.buffer_state(buffer)
   if buffer < run.state.next_buffer or tables.is_ready(buffer) then
     return 'ready'
@@ -69,7 +66,11 @@ function tables.ring_base(version)
 end
 
 function tables.put_reserved(id, version, position)
-  redis.call('ZADD', keys.reserved, tables.ring_base(version) + position, id)
+  local score = tables.ring_base(version) + position
+  redis.call('ZADD', keys.reserved, score, id)
+  if tables.HAS_ORPHANS then
+    redis.call('ZADD', keys.orphans, 'XX', score, id) -- a group without an owner moves there, too
+  end
   local count = tables.counts(tables.buffer_of(position))
   count[2] = count[2] + 1
   tables.heads[version] = nil
@@ -103,12 +104,79 @@ function tables.take_effects()
   return taken
 end
 
+-- How many entries of buffer H are taken, in its front-most slots (Stream).
+function tables.streamed()
+  return run.state.streamed or 0
+end
+
+-- T == V == H: the trainer waits for buffer H.
+function tables.is_idle()
+  local state = run.state
+  return state.policy_version == state.next_buffer and state.trainer_version == state.policy_version
+end
+
+-- Whether draining is what blocks an admission.
+function tables.is_draining_to_a_stop()
+  return run.state.draining ~= nil
+end
+
+-- Whether nothing is reserved, or to be reserved, while the run is drained.
+function tables.nothing_to_come()
+  return tables.reserved_in_all() == 0
+end
+
+-- Whether no worker can be admitted, whatever its weights and wherever there is a slot.
+function tables.admission_is_blocked()
+  return tables.is_draining_to_a_stop() or not entries.fit_concurrency()
+end
+
+-- What becomes of the entries of buffer H, if there are some, they do not fill it, and none will come any more: `short` or
+-- `discard`. What was streamed is in training already, so that its batch is not discarded.
+function tables.last_batch()
+  local next_buffer = run.state.next_buffer
+  local is_over = run.state.draining and tables.is_idle() and tables.nothing_to_come()
+  if is_over and not tables.is_ready(next_buffer) and tables.counts(next_buffer)[1] > 0 then
+    return tables.streamed() == 0 and run.config.final_batch or 'short'
+  end
+end
+
+-- Whether the run is drained and its last version published, so that every process may exit.
+function tables.is_finished()
+  return run.state.draining ~= nil
+    and tables.is_idle()
+    and tables.nothing_to_come()
+    and tables.counts(run.state.next_buffer)[1] == 0
+end
+
+-- Since when buffer H has been stuck, on the run's clock, for the stuck timeout.
+function tables.note_stuck()
+  local state = run.state
+  local is_stuck = state.buffers[1] and tables.buffer_state(state.next_buffer) == 'stuck'
+  state.stuck_since = is_stuck and (state.stuck_since or state.clock) or nil
+end
+
+-- Whether a trainer that waits can be given something.
+function tables.has_what_is_awaited()
+  local state = run.state
+  if state.policy_version ~= state.next_buffer then
+    return false
+  end
+  local wanted = state.trainer and state.trainer.wanted
+  local occupied = tables.counts(state.next_buffer)[1]
+  return occupied == tables.B or wanted and occupied >= wanted or tables.last_batch()
+end
+
 -- Waits that a change of the tables may end.
 function tables.wake()
   if run.config.max_concurrency then
     run.wake('admission')
   end
-  if tables.is_takeable() then
+  if tables.has_what_is_awaited() then
     run.wake('batch')
+  end
+  if tables.is_finished() then
+    for _, topic in ipairs({ 'admission', 'batch', 'version', 'cancelled' }) do
+      run.wake(topic)
+    end
   end
 end

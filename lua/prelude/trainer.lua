@@ -1,6 +1,8 @@
 -- The trainer's session (protocol.md, The trainer). In state.trainer stand name, session (its token), epoch, and answer, of
--- the session that is open; delivered, the batch that it was last given whole; and the times of its calls.
---
+-- the session that is open; delivered, the batch that it was last given to its end; wanted, how many entries of buffer H it
+-- waits for, if for a piece; and the times of its calls.
+trainer.MINUTE_MS = 60000 -- without a call, a trainer waits no more
+
 -- Returns a reply if the call is of an older epoch, or of one that the database lost.
 function trainer.refuse()
   local state = run.state

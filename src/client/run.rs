@@ -139,6 +139,16 @@ impl RunClient {
         self.client.get(&format!("{}/workers", self.path), Duration::ZERO).await
     }
 
+    /// Why the trainer waits, as `E` reads it.
+    pub async fn explain<E: DeserializeOwned>(&self) -> Result<E, ClientError> {
+        self.client.get(&format!("{}/explain", self.path), Duration::ZERO).await
+    }
+
+    /// The run's state in numbers, as `S` reads it.
+    pub async fn status_as<S: DeserializeOwned>(&self) -> Result<S, ClientError> {
+        self.client.get(&self.path, Duration::ZERO).await
+    }
+
     /// The events after `after` (0 for all), at most a page of them, waiting for the first for up to `wait`. As `E` they are
     /// [`Event`](crate::protocol::Event)s, or the JSON itself.
     pub async fn events<E: DeserializeOwned>(&self, after: u64, wait: Duration) -> Result<EventPage<E>, ClientError> {

@@ -39,6 +39,10 @@ pub(crate) enum Code {
     TrajectoryDiscarded,
     /// The trajectory is in a batch.
     TrajectoryTaken,
+    /// Fewer members are complete than make the group.
+    GroupIncomplete,
+    /// A segment that begins no later, or under no newer version, than the one before it.
+    SegmentOutOfOrder,
     /// The request id was used for another request.
     RequestIdReused,
     /// A newer session has opened.
@@ -82,6 +86,8 @@ impl Code {
             Self::VersionNotPublished => (StatusCode::CONFLICT, "The version is not published"),
             Self::TrajectoryDiscarded => (StatusCode::CONFLICT, "The trajectory was discarded"),
             Self::TrajectoryTaken => (StatusCode::CONFLICT, "The trajectory was taken for training"),
+            Self::GroupIncomplete => (StatusCode::CONFLICT, "The group is not complete"),
+            Self::SegmentOutOfOrder => (StatusCode::CONFLICT, "The segments are out of order"),
             Self::RequestIdReused => (StatusCode::CONFLICT, "The request id was used for another request"),
             Self::Fenced => (StatusCode::CONFLICT, "A newer session has opened"),
             Self::LedgerBehind => (StatusCode::CONFLICT, "The database has lost writes"),
@@ -108,7 +114,15 @@ impl Code {
             Refusal::RunExists { .. } => Self::RunExists,
             Refusal::Fenced => Self::Fenced,
             Refusal::LedgerBehind | Refusal::CheckpointAhead { .. } => Self::LedgerBehind,
-            Refusal::VersionUnknown | Refusal::ResumeFromMissing => Self::InvalidRequest,
+            Refusal::VersionUnknown
+            | Refusal::ResumeFromMissing
+            | Refusal::BeyondTaken { .. }
+            | Refusal::NoGroups
+            | Refusal::MemberMissing
+            | Refusal::NoSuchMember { .. }
+            | Refusal::TooFewForAGroup { .. } => Self::InvalidRequest,
+            Refusal::GroupIncomplete { .. } => Self::GroupIncomplete,
+            Refusal::SegmentOutOfOrder => Self::SegmentOutOfOrder,
             Refusal::VersionNotPublished { .. } => Self::VersionNotPublished,
             Refusal::VersionTooStale { .. } => Self::VersionTooStale,
             Refusal::RequestIdReused => Self::RequestIdReused,
@@ -213,6 +227,7 @@ impl Problem {
         match refusal {
             Refusal::RunExists { fields } => document.fields.clone_from(fields),
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
+            Refusal::BeyondTaken { .. } => document.field = Some("from_offset".to_owned()),
             Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
             Refusal::VersionNotPublished { policy_version, .. }
             | Refusal::VersionTooStale { policy_version }
@@ -223,9 +238,14 @@ impl Problem {
             Refusal::OtherBatch { expected } => document.expected = Some(expected.0),
             Refusal::PublishOutOfOrder { expected, .. } => document.expected = Some(expected.0),
             Refusal::EventsPruned { first, .. } => document.first_seq = Some(*first),
+            Refusal::NoGroups | Refusal::MemberMissing => document.field = Some("member".to_owned()),
+            Refusal::NoSuchMember { .. } => document.field = Some("index".to_owned()),
+            Refusal::TooFewForAGroup { .. } => document.field = Some("max_concurrency".to_owned()),
             Refusal::UnknownRun
             | Refusal::Fenced
             | Refusal::LedgerBehind
+            | Refusal::GroupIncomplete { .. }
+            | Refusal::SegmentOutOfOrder
             | Refusal::RequestIdReused
             | Refusal::UnknownTrajectory
             | Refusal::TrajectoryTaken

@@ -91,6 +91,35 @@ pub enum Refusal {
         /// Why it was.
         reason: Reason,
     },
+    /// Fewer members are complete than make the group.
+    #[error("{complete} members are complete, and {needed} are needed; those that were sent are recorded")]
+    GroupIncomplete {
+        /// Members that are complete.
+        complete: u32,
+        /// Members that make a group.
+        needed: u32,
+    },
+    /// The versions and tokens of segments rise.
+    #[error("a segment begins later, and under a newer version, than the one before it")]
+    SegmentOutOfOrder,
+    /// The run has no groups.
+    #[error("the trajectories of this run are no groups, and have no members")]
+    NoGroups,
+    /// The run has groups, and segments are those of a member.
+    #[error("the run has groups: name the member whose segments these are")]
+    MemberMissing,
+    /// A group has fewer candidates.
+    #[error("a group has {candidates} candidates, from 0 on")]
+    NoSuchMember {
+        /// How many it has.
+        candidates: u32,
+    },
+    /// No group could ever be admitted.
+    #[error("a group of {candidates} candidates would never be admitted")]
+    TooFewForAGroup {
+        /// How many it has.
+        candidates: u32,
+    },
     /// The entry is in a batch.
     #[error("the trajectory was taken for training")]
     TrajectoryTaken,
@@ -99,6 +128,12 @@ pub enum Refusal {
     OtherBatch {
         /// The next batch.
         expected: BufferId,
+    },
+    /// The trainer says that it has more of the batch than was taken.
+    #[error("only {taken} entries of the batch are taken")]
+    BeyondTaken {
+        /// How many entries of it are taken.
+        taken: usize,
     },
     /// Another version is to be published next.
     #[error("{}", publish_out_of_order(*expected, *taken, *delivered))]

@@ -1,10 +1,12 @@
 //! Looking at the tables: buffers with their slots, and trajectories.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::members::Which;
 use super::names::WorkerName;
 use super::state::{BufferCounts, State};
 use super::trajectories::{EntryRecord, Surroundings, Trajectory, TrajectoryState};
@@ -96,6 +98,7 @@ struct EntryArgs {
 #[derive(Deserialize)]
 struct EntryBody {
     next_buffer: BufferId,
+    streamed: u32,
     max_staleness: u64,
     entry: Option<EntryRecord>,
     place: Option<Place>,
@@ -157,6 +160,7 @@ impl Ledger {
             let around = Surroundings {
                 max_staleness: config.max_staleness,
                 next_buffer: state.next_buffer,
+                streamed: state.streamed,
                 reserved_at: Some(at),
                 taken_at_ms: None,
             };
@@ -189,7 +193,11 @@ impl Ledger {
                         buffer: counts.version,
                         slot: Slot(number),
                     },
-                    TrajectoryState::Occupied,
+                    if counts.version == state.next_buffer && number < state.streamed {
+                        TrajectoryState::Taken
+                    } else {
+                        TrajectoryState::Occupied
+                    },
                 );
             }
             for each in reserved.iter().filter(|each| each.buffer == counts.version) {
@@ -231,14 +239,20 @@ impl Ledger {
         let around = Surroundings {
             max_staleness: seen.value.max_staleness,
             next_buffer: seen.value.next_buffer,
+            streamed: seen.value.streamed,
             reserved_at: seen.value.place,
             taken_at_ms: seen.value.taken_at_ms,
         };
         match seen.value.entry {
-            Some(entry) => Ok(Seen {
-                seq: seen.seq,
-                value: entry.shown(id, around),
-            }),
+            Some(entry) => {
+                let mut shown = entry.shown(id, around);
+                self.read_members(run, std::slice::from_mut(&mut shown), Which::Known)
+                    .await?;
+                Ok(Seen {
+                    seq: seen.seq,
+                    value: shown,
+                })
+            }
             None => Err(refused(
                 &Seen {
                     seq: seen.seq,
@@ -261,24 +275,26 @@ impl Ledger {
         let seen = self
             .call::<HeldBody>(&script::VIEW_HELD, run, &HeldArgs { worker, after, limit })
             .await?;
-        Ok(seen.map(|body| {
-            let trajectories = body.entries.into_iter().map(|held| {
-                let around = Surroundings {
-                    max_staleness: view.config.max_staleness,
-                    next_buffer: view.state.next_buffer,
-                    reserved_at: Some(held.place),
-                    taken_at_ms: None,
-                };
-                held.entry.shown(held.id, around)
-            });
-            TrajectoryPage {
-                trajectories: trajectories.collect(),
-                next: body.next.map(|id| id.to_string()),
-            }
-        }))
+        let trajectories = seen.value.entries.into_iter().map(|held| {
+            let around = Surroundings {
+                max_staleness: view.config.max_staleness,
+                next_buffer: view.state.next_buffer,
+                streamed: view.state.streamed,
+                reserved_at: Some(held.place),
+                taken_at_ms: None,
+            };
+            held.entry.shown(held.id, around)
+        });
+        let mut trajectories: Vec<_> = trajectories.collect();
+        self.read_members(run, &mut trajectories, Which::Known).await?;
+        let next = seen.value.next.map(|id| id.to_string());
+        Ok(Seen {
+            seq: seen.seq,
+            value: TrajectoryPage { trajectories, next },
+        })
     }
 
-    /// A page of finished entries in slot order: of the open buffers, or, if `taken`, of the batches that are kept. A page may
+    /// A page of finished entries in slot order: of the open buffers, or of the batches, and pieces of one, that are kept. A page may
     /// be short, and even empty, when others' entries lie between.
     pub async fn finished(
         &self,
@@ -290,20 +306,23 @@ impl Ledger {
     ) -> Result<Seen<TrajectoryPage>, LedgerError> {
         let view = self.view_run(run).await?;
         let (state, config) = (&view.value.state, &view.value.config);
-        let ranges: Vec<(BufferId, u32)> = match which {
-            FinishedWhere::OpenBuffers => state
-                .buffers(config)
-                .iter()
-                .map(|each| (each.version, each.occupied))
-                .collect(),
+        let ranges: Vec<(BufferId, Range<u32>)> = match which {
+            FinishedWhere::OpenBuffers => {
+                let first = |buffer| if buffer == state.next_buffer { state.streamed } else { 0 };
+                let buffers = state.buffers(config).into_iter();
+                buffers
+                    .map(|each| (each.version, first(each.version)..each.occupied))
+                    .collect()
+            }
             FinishedWhere::KeptBatches => state
                 .kept_batches_from(0)
-                .map(|batch| (batch, config.batch_size))
+                .map(|batch| (batch, 0..config.batch_size))
+                .chain([(state.next_buffer, 0..state.streamed)])
                 .collect(),
         };
         let places = ranges
             .into_iter()
-            .flat_map(|(buffer, count)| (0..count).map(move |slot| Place::new(buffer.0, slot)));
+            .flat_map(|(buffer, slots)| slots.map(move |slot| Place::new(buffer.0, slot)));
         let mut places = places
             .filter(|place| after.is_none_or(|after| *place > after))
             .take(MOST_SLOTS_LOOKED_INTO)
@@ -311,6 +330,7 @@ impl Ledger {
         let around = Surroundings {
             max_staleness: config.max_staleness,
             next_buffer: state.next_buffer,
+            streamed: state.streamed,
             reserved_at: None,
             taken_at_ms: None,
         };
@@ -333,6 +353,7 @@ impl Ledger {
             trajectories.extend(shown);
             last = page.last().copied();
         }
+        self.read_members(run, &mut trajectories, Which::Complete).await?;
         let is_more = trajectories.len() >= limit || places.peek().is_some();
         let next = last
             .filter(|_| is_more)

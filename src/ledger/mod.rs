@@ -5,16 +5,22 @@ pub mod archive;
 pub mod batches;
 mod call;
 mod coalescing;
+pub mod distribution;
+pub mod draining;
 mod error;
 pub mod events;
+pub mod explain;
 pub mod finishing;
 pub mod looking;
+pub mod members;
 mod memory;
 pub mod names;
+mod refusing;
 pub mod reserving;
 pub mod resuming;
 pub mod retention;
 pub mod runs;
+pub mod segments;
 pub mod sessions;
 pub mod state;
 pub mod sweeping;
@@ -48,6 +54,7 @@ struct Parts {
     reserves: Arc<reserving::Reserves>,
     occupies: Arc<finishing::Occupies>,
     memory: Arc<Memory>,
+    counted: distribution::Counted,
 }
 
 /// An answer about a run, with the run's sequence number after (or at) the call.
@@ -81,6 +88,7 @@ impl Ledger {
             reserves: Arc::new(Coalescer::new(&script::RESERVE)),
             occupies: Arc::new(Coalescer::new(&script::OCCUPY)),
             memory: Arc::default(),
+            counted: distribution::Counted::default(),
         };
         Self {
             parts: Arc::new(parts),

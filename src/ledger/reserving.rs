@@ -25,6 +25,8 @@ pub struct ReserveRequest {
     pub version: Option<Version>,
     /// The lineage of those weights; the current one if left out, but for a session that has seen it rise.
     pub lineage: Option<Lineage>,
+    /// Whether groups without an owner go first; the run's `adopt_groups` if left out.
+    pub adopt: Option<bool>,
     /// What the entries are generated from; at most `count`.
     pub prompts: Vec<Prompt>,
     /// The client's id for the request, if it wants a repetition to be answered as the first time.
@@ -48,6 +50,15 @@ pub struct Grant {
     pub slot: Slot,
     /// Which attempt at its prompt this is, from 1.
     pub attempt: u32,
+    /// Whether it is a group that had lost its owner, with the members that it had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
+    /// The members of an adopted group that are complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members_done: Option<Vec<u32>>,
+    /// The members of an adopted group that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members_failed: Option<Vec<u32>>,
 }
 
 /// The answer to a Reserve.
@@ -68,6 +79,10 @@ pub struct Reservation {
     /// Whether the run is finished and a process may exit.
     #[serde(default)]
     pub finished: bool,
+    /// How many groups wait for an owner: what blocks one call does not block another that may adopt them.
+    #[serde(default, skip_serializing)]
+    #[schema(ignore)]
+    pub orphans: u64,
 }
 
 /// The Reserve calls that are on their way.
@@ -79,6 +94,7 @@ pub(super) struct ReserveCall {
     caller: Caller,
     version: Option<Version>,
     lineage: Option<Lineage>,
+    adopt: Option<bool>,
     ids: Vec<TrajectoryId>,
     prompts: Vec<Prompt>,
     request: Option<RequestArgs>,
@@ -113,7 +129,8 @@ enum Step {
 }
 
 impl Ledger {
-    /// Reserves one entry for each of `ids`, or as many of them as there are places for: in steps, each of which is whole.
+    /// Reserves one entry for each of `ids`, or as many of them as there are places for, or groups to be adopted in their stead: in
+    /// steps, each of which is whole.
     ///
     /// With a `request_id`, a repetition is answered as the first call was, and ends the first call if it still goes on.
     /// The ids must be new, and `request.count` of them.
@@ -125,12 +142,16 @@ impl Ledger {
     ) -> Result<Seen<Reservation>, LedgerError> {
         let mut answers = Vec::new();
         let mut seq = None;
+        let mut prompts = request.prompts.as_slice();
         for (step, ids) in ids.chunks(STEP).enumerate() {
-            let seen = self.reserve_step(run, request, step, ids).await?;
+            let seen = self.reserve_step(run, request, step, ids, prompts).await?;
             seq = seen.seq;
             match seen.value {
                 Step::Granted(answer) => {
                     let is_blocked = answer.blocked_by.is_some();
+                    // Adopted groups have their own.
+                    let used = answer.granted.iter().filter(|grant| !grant.adopted).count();
+                    prompts = &prompts[used.min(prompts.len())..];
                     answers.push(answer);
                     if is_blocked {
                         break;
@@ -156,13 +177,13 @@ impl Ledger {
         request: &ReserveRequest,
         step: usize,
         ids: &[TrajectoryId],
+        prompts: &[Prompt],
     ) -> Result<Seen<Step>, LedgerError> {
-        let from = (step * STEP).min(request.prompts.len());
-        let prompts = &request.prompts[from..];
         let call = ReserveCall {
             caller: request.caller.clone(),
             version: request.version,
             lineage: request.lineage,
+            adopt: request.adopt,
             ids: ids.to_vec(),
             prompts: prompts[..prompts.len().min(ids.len())].to_vec(),
             request: request.request_id.clone().map(|id| RequestArgs {
@@ -211,7 +232,13 @@ fn joined(mut earlier: Reservation, later: Reservation) -> Reservation {
 
 /// Tells one request from another under the same id. Waiting longer for the same is the same request.
 fn fingerprint(request: &ReserveRequest) -> String {
-    let body = (request.count, request.version, request.lineage, &request.prompts);
+    let body = (
+        request.count,
+        request.version,
+        request.lineage,
+        request.adopt,
+        &request.prompts,
+    );
     let text = serde_json::to_string(&body).unwrap_or_default();
     Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
 }

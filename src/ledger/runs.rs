@@ -27,9 +27,13 @@ pub struct RunStatus {
     pub next_buffer: BufferId,
     /// `T`: the version that the trainer stands at.
     pub trainer_version: Version,
+    /// Whether nothing more is admitted, because the run is to end.
+    pub draining: bool,
+    /// Whether the run is finished and a process may exit.
+    pub finished: bool,
     /// Entries that are generating.
     pub reserved: u64,
-    /// Trajectories that are generating.
+    /// Trajectories that are generating: the unfinished candidates of groups.
     pub generating: u64,
     /// Finished entries that are not taken.
     pub occupied: u64,
@@ -53,6 +57,7 @@ pub struct RunStatus {
 pub(super) struct RunView {
     pub(super) config: RunConfig,
     pub(super) state: State,
+    pub(super) finished: bool,
     sessions: u64,
     /// The latest version's record.
     pub(super) latest: Option<VersionRecord>,
@@ -108,6 +113,13 @@ pub struct ConfigChanges {
 struct ConfigureArgs<'a> {
     changes: &'a ConfigChanges,
     cleared: &'a [&'static str],
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum ConfigureOutcome {
+    Configured,
+    TooFew { candidates: u32 },
 }
 
 #[derive(Serialize)]
@@ -166,14 +178,20 @@ impl Ledger {
     }
 
     /// Changes a run's configuration; the fields named in `cleared` are unset. Safe to repeat.
+    ///
+    /// Refused as [`Refusal::TooFewForAGroup`] when `max_concurrency` would let no group be admitted.
     pub async fn configure_run(
         &self,
         run: &RunName,
         changes: &ConfigChanges,
         cleared: &[&'static str],
     ) -> Result<Seen<RunStatus>, LedgerError> {
-        self.call::<Done>(&script::CONFIGURE, run, &ConfigureArgs { changes, cleared })
+        let seen = self
+            .call::<ConfigureOutcome>(&script::CONFIGURE, run, &ConfigureArgs { changes, cleared })
             .await?;
+        if let ConfigureOutcome::TooFew { candidates } = seen.value {
+            return Err(refused(&seen, Refusal::TooFewForAGroup { candidates }));
+        }
         self.run(run).await
     }
 
@@ -262,6 +280,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
     let RunView {
         config,
         state,
+        finished,
         sessions,
         latest: _,
     } = view;
@@ -271,8 +290,10 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         lineage: state.lineage,
         next_buffer: state.next_buffer,
         trainer_version: state.trainer_version,
+        draining: state.is_draining(),
+        finished,
         reserved: state.reserved(),
-        generating: state.reserved(),
+        generating: state.generating,
         occupied: state.occupied(),
         workers: sessions,
         kept_batches: state.kept_batches(),

@@ -73,6 +73,7 @@ struct HeartbeatBody {
     lineage: Lineage,
     next_buffer: BufferId,
     cancelled: Vec<Cancelled>,
+    finished: bool,
     known_version: Option<Version>,
     holding_next: Option<TrajectoryId>,
 }
@@ -112,6 +113,8 @@ pub struct Worker {
     pub finished: u64,
     /// Cancellations that it has not acknowledged.
     pub cancelled_pending: u64,
+    /// The code with which its last Reserve was refused; null when it was not.
+    pub last_refusal: Option<String>,
 }
 
 /// A page of workers.
@@ -152,7 +155,7 @@ impl Ledger {
                 lineage: body.lineage,
                 next_buffer: body.next_buffer,
                 cancelled: body.cancelled,
-                finished: false,
+                finished: body.finished,
                 known_version: body.known_version,
             }));
         }

@@ -22,11 +22,20 @@ pub(super) struct State {
     /// Numbers, from the first to before the second, that a forced resume jumped over.
     #[serde(default)]
     gaps: Vec<(u64, u64)>,
+    /// How many entries of `next_buffer` are taken, in its front-most slots.
+    #[serde(default)]
+    pub(super) streamed: u32,
+    draining: Option<Draining>,
     /// Of each open buffer, from `next_buffer` on: its occupied and its reserved entries.
     buffers: Vec<(u32, u32)>,
+    pub(super) generating: u64,
     totals: Totals,
     trainer: Option<TrainerSession>,
 }
+
+/// What the run is being finished with.
+#[derive(Debug, Clone, Deserialize)]
+struct Draining {}
 
 /// What was done in a run since it was created, in entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +51,8 @@ pub struct Totals {
     pub discarded: BTreeMap<String, u64>,
     /// Entries that were finished after they had been discarded.
     pub late: u64,
+    /// Groups that got a new owner.
+    pub adopted: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -70,7 +81,7 @@ struct TrainerSession {
 }
 
 /// What the trainer is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainerActivity {
     /// It asked for a batch and got none yet.
@@ -82,7 +93,7 @@ pub enum TrainerActivity {
 }
 
 /// The trainer, as far as its calls tell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Trainer {
     /// The name of the trainer whose session is open.
     pub name: Option<String>,
@@ -151,12 +162,19 @@ impl State {
         self.kept_ranges(0).iter().map(|range| range.end - range.start).sum()
     }
 
+    /// Whether the run is being finished.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.is_some()
+    }
+
     pub(super) fn reserved(&self) -> u64 {
         self.buffers.iter().map(|&(_, reserved)| u64::from(reserved)).sum()
     }
 
+    /// Finished entries that are not taken.
     pub(super) fn occupied(&self) -> u64 {
-        self.buffers.iter().map(|&(occupied, _)| u64::from(occupied)).sum()
+        let occupied: u64 = self.buffers.iter().map(|&(occupied, _)| u64::from(occupied)).sum();
+        occupied - u64::from(self.streamed)
     }
 
     pub(super) fn trainer(&self) -> Trainer {

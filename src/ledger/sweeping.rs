@@ -38,6 +38,8 @@ pub struct Swept {
     pub more: bool,
     /// How many sessions have a lease that may still run out.
     pub leases: u64,
+    /// How many entries are reserved, with a lease or without one.
+    pub reserved: u64,
     /// How many events the log holds.
     pub events: u64,
 }
@@ -242,7 +244,8 @@ impl Ledger {
                 Ok(swept) => {
                     self.parts.attention.log_has(run, swept.events);
                     if !swept.more && waiting.len() < RENEWALS {
-                        return if swept.leases > 0 { TICK } else { IDLE_TICK };
+                        let may_expire = swept.leases > 0 || swept.reserved > 0;
+                        return if may_expire { TICK } else { IDLE_TICK };
                     }
                 }
                 Err(LedgerError::Refused {

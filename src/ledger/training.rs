@@ -24,7 +24,7 @@ pub enum NextBatch {
 pub struct TakenBatch {
     /// The batch.
     pub batch: Batch,
-    /// The state of its buffer: `ready`.
+    /// The state of its buffer: `ready`, unless it is in pieces of which some are to come.
     pub buffer_state: BufferState,
     /// Whether the run is finished and a process may exit.
     pub finished: bool,
@@ -50,6 +50,17 @@ pub struct NoBatch {
     pub finished: bool,
 }
 
+/// Which piece of a batch a trainer wants (*Stream*).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PieceRequest {
+    /// How many entries of the batch it has already.
+    pub from: usize,
+    /// The fewest new entries that are worth taking, at least 1; what the batch lacks, if that is less.
+    pub min_entries: usize,
+    /// The most entries to be given, at least 1.
+    pub max_entries: Option<usize>,
+}
+
 /// Which batch a trainer wants, and by what right.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct TakeRequest {
@@ -70,9 +81,46 @@ pub struct PublishRequest<'a> {
     pub weights: Option<&'a str>,
 }
 
+#[derive(Serialize)]
+struct StreamArgs {
+    #[serde(flatten)]
+    batch: TakeRequest,
+    #[serde(flatten)]
+    piece: PieceRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum StreamOutcome {
+    Piece(PieceTaken),
+    NotReady(NoBatch),
+    Drained,
+    OtherBatch { expected: BufferId },
+    BeyondTaken { taken: usize },
+}
+
+#[derive(Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of it, under the contract's name"
+)]
+struct PieceTaken {
+    version: BufferId,
+    offset: usize,
+    entries: usize,
+    complete: bool,
+    #[serde(rename = "final")]
+    is_final: bool,
+    redelivered: bool,
+    replayed: bool,
+    buffer_state: BufferState,
+    lineage: Lineage,
+}
+
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 enum TakeOutcome {
+    Drained,
     Taken {
         version: BufferId,
         entries: usize,
@@ -130,6 +178,57 @@ pub(super) struct VersionRecord {
 }
 
 impl Ledger {
+    /// Takes a piece of the next batch, or gives what was taken of one that the caller does not have yet.
+    pub async fn stream(
+        &self,
+        run: &RunName,
+        batch: TakeRequest,
+        piece: PieceRequest,
+    ) -> Result<Seen<NextBatch>, LedgerError> {
+        let args = StreamArgs { batch, piece };
+        loop {
+            let seen = self.call::<StreamOutcome>(&script::STREAM, run, &args).await?;
+            let taken = match seen.value {
+                StreamOutcome::NotReady(none) => {
+                    return Ok(Seen {
+                        seq: seen.seq,
+                        value: NextBatch::NotReady(none),
+                    });
+                }
+                StreamOutcome::OtherBatch { expected } => {
+                    return Err(refused(&seen, Refusal::OtherBatch { expected }));
+                }
+                StreamOutcome::BeyondTaken { taken } => {
+                    return Err(refused(&seen, Refusal::BeyondTaken { taken }));
+                }
+                // There may be another step of it.
+                StreamOutcome::Drained => continue,
+                StreamOutcome::Piece(taken) => taken,
+            };
+            let read = self.read_batch(run, taken.version, taken.offset, taken.entries).await;
+            // As of a whole batch.
+            if self.view_run(run).await?.value.state.lineage != taken.lineage {
+                continue;
+            }
+            let batch = Batch {
+                complete: taken.complete,
+                is_final: taken.is_final,
+                redelivered: taken.redelivered,
+                replayed: taken.replayed,
+                ..read?.value
+            };
+            let taken = TakenBatch {
+                batch,
+                buffer_state: taken.buffer_state,
+                finished: false,
+            };
+            return Ok(Seen {
+                seq: seen.seq,
+                value: NextBatch::Taken(taken),
+            });
+        }
+    }
+
     /// Takes the next batch whole, or the one that was taken and whose successor is not published yet, or the next of those that
     /// are to be trained again.
     pub async fn take(&self, run: &RunName, request: TakeRequest) -> Result<Seen<NextBatch>, LedgerError> {
@@ -142,6 +241,7 @@ impl Ledger {
                         value: NextBatch::NotReady(none),
                     });
                 }
+                TakeOutcome::Drained => continue,
                 TakeOutcome::OtherBatch { expected } => {
                     let refusal = Refusal::OtherBatch { expected };
                     return Err(LedgerError::Refused { seq: seen.seq, refusal });
@@ -206,9 +306,9 @@ impl Ledger {
         let latest = LatestVersion {
             policy_version: view.value.state.policy_version,
             lineage: view.value.state.lineage,
+            finished: view.value.finished,
             weights: latest.weights.clone(),
             published_at_ms: latest.published_at_ms,
-            finished: false,
         };
         Ok(Seen {
             seq: view.seq,

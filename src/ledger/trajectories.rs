@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::members::Member;
+use super::segments::Segment;
 use super::{Ledger, LedgerError, RunName};
 use crate::protocol::{BufferId, Place, Reason, Slot, TrajectoryId, Version};
 use crate::store::StoreError;
@@ -33,6 +35,12 @@ pub(super) struct EntryRecord {
     version: Version,
     attempt: u32,
     #[serde(default)]
+    segments: Vec<Segment>,
+    /// Of a group: a letter for each of its candidates, `c` if it is complete, `f` if it failed, `-` otherwise.
+    marks: Option<String>,
+    #[serde(default)]
+    orphan: bool,
+    #[serde(default)]
     late: bool,
     reward: Option<f64>,
     tokens: Option<u64>,
@@ -59,6 +67,9 @@ pub struct Trajectory {
     pub reason: Option<Reason>,
     /// What the client that discarded it remarked.
     pub note: Option<String>,
+    /// Whether it is a group that has lost its owner, and waits for another.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub orphaned: bool,
     /// The worker that holds it, or held it last.
     pub worker: String,
     /// That worker's session.
@@ -86,11 +97,18 @@ pub struct Trajectory {
     /// What the client added.
     #[schema(value_type = Option<Object>)]
     pub meta: Option<Box<RawValue>>,
+    /// The segments that a trajectory was generated in, from token 0 on; null for a group, whose members have them.
+    pub segments: Option<Vec<Segment>>,
+    /// The members of a group, by index, where they are shown; null for a single trajectory. A batch has the complete ones.
+    pub members: Option<Vec<Member>>,
+    /// Which of them there are to be read.
+    #[serde(skip)]
+    pub(super) marks: Option<String>,
     /// When it was admitted, in Unix milliseconds of the database's clock.
     pub reserved_at_ms: u64,
     /// When it finished.
     pub occupied_at_ms: Option<u64>,
-    /// When its batch was taken.
+    /// When its batch, or the first piece of it, was taken.
     pub taken_at_ms: Option<u64>,
 }
 
@@ -99,6 +117,8 @@ pub struct Trajectory {
 pub(super) struct Surroundings {
     pub(super) max_staleness: u64,
     pub(super) next_buffer: BufferId,
+    /// How many entries of `next_buffer` are taken, in its front-most slots.
+    pub(super) streamed: u32,
     pub(super) reserved_at: Option<Place>,
     pub(super) taken_at_ms: Option<u64>,
 }
@@ -109,16 +129,33 @@ impl EntryRecord {
         self.worker == worker
     }
 
+    /// Its length, once it has finished and if the client said it.
+    pub(super) fn tokens(&self) -> Option<u64> {
+        self.tokens
+    }
+
+    /// The policy version that it was admitted under.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// When it finished.
+    pub(super) fn occupied_at_ms(&self) -> Option<u64> {
+        self.occupied_at_ms
+    }
+
     pub(super) fn shown(self, id: TrajectoryId, around: Surroundings) -> Trajectory {
         let buffer = around.reserved_at.map(|place| place.buffer).or(self.buffer);
-        let is_taken =
-            self.state == TrajectoryState::Occupied && buffer.is_some_and(|buffer| buffer < around.next_buffer);
+        let is_in_batch = buffer.is_some_and(|buffer| buffer < around.next_buffer);
+        let is_in_piece = buffer == Some(around.next_buffer) && self.slot.is_some_and(|slot| slot.0 < around.streamed);
+        let is_taken = self.state == TrajectoryState::Occupied && (is_in_batch || is_in_piece);
         Trajectory {
             id,
             prompt: self.prompt,
             state: if is_taken { TrajectoryState::Taken } else { self.state },
             reason: self.reason,
             note: self.note,
+            orphaned: self.orphan,
             worker: self.worker,
             session: self.session,
             version: self.version,
@@ -133,9 +170,18 @@ impl EntryRecord {
             payload: self.payload,
             // It was valid JSON when it came in, and went through the database as opaque text.
             meta: self.meta.and_then(|text| RawValue::from_string(text).ok()),
+            segments: self.marks.is_none().then(|| {
+                let first = Segment {
+                    version: self.version,
+                    from_token: 0,
+                };
+                std::iter::once(first).chain(self.segments).collect()
+            }),
+            members: None,
+            marks: self.marks,
             reserved_at_ms: self.reserved_at_ms,
             occupied_at_ms: self.occupied_at_ms,
-            taken_at_ms: around.taken_at_ms,
+            taken_at_ms: around.taken_at_ms.filter(|_| is_taken),
         }
     }
 }

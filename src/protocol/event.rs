@@ -306,6 +306,21 @@ pub struct LoggedEffect {
     /// The payload reference of a discarded or pruned entry: nobody will read it any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
+    /// Those of the members of such a group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub payloads: Vec<String>,
+}
+
+impl From<Effect> for LoggedEffect {
+    /// The change alone.
+    fn from(effect: Effect) -> Self {
+        Self {
+            effect,
+            prompt: None,
+            payload: None,
+            payloads: Vec::new(),
+        }
+    }
 }
 
 /// One step of a run. The events of a run, from the first, are enough to rebuild its tables.

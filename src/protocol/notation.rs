@@ -6,14 +6,53 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::tables::{SlotState, SlotTables};
-use super::{Effect, Lineage, Place, RunConfig, TrajectoryId, Version, Weights};
+use super::tables::{Generated, Member, MemberEnd, SlotState, SlotTables};
+use super::{Effect, Lineage, Place, Reward, RunConfig, TrajectoryId, Version, Weights};
 
 /// `B`, `S`, `η`, and nothing else out of the ordinary.
 pub(super) fn config(batch_size: u32, slots_per_buffer: u32, max_staleness: u64) -> RunConfig {
     RunConfig {
         slots_per_buffer,
         ..RunConfig::new(batch_size, max_staleness)
+    }
+}
+
+/// The same for groups of `size` members out of `candidates`.
+pub(super) fn of_groups(size: u32, candidates: u32, config: RunConfig) -> RunConfig {
+    RunConfig {
+        group_size: size,
+        group_candidates: candidates,
+        ..config
+    }
+}
+
+/// A member that finished under weights of lineage 0, without a reward.
+pub(super) fn complete(index: u32, version: u64) -> Member {
+    Member {
+        index,
+        end: MemberEnd::Complete {
+            generated: Generated::by(weights(version)),
+            reward: None,
+        },
+    }
+}
+
+/// A member of version 0 with this reward.
+pub(super) fn rewarded(index: u32, reward: f64) -> Member {
+    Member {
+        index,
+        end: MemberEnd::Complete {
+            generated: Generated::by(weights(0)),
+            reward: Some(Reward(reward)),
+        },
+    }
+}
+
+/// A member that failed.
+pub(super) fn failed(index: u32) -> Member {
+    Member {
+        index,
+        end: MemberEnd::Failed,
     }
 }
 

@@ -80,6 +80,16 @@ impl Reason {
             Self::LeaseExpired | Self::Abandoned | Self::StuckTimeout | Self::TimedOut
         )
     }
+
+    /// Whether it says that the holder of an entry is gone, or never had it: a group may outlive that (*Adoption*).
+    pub fn is_of_the_holder(&self) -> bool {
+        matches!(self, Self::LeaseExpired | Self::WorkerRestarted | Self::Abandoned)
+    }
+
+    /// Whether it is a group's own end: what is reported of its members afterwards changes nothing, and succeeds.
+    pub fn is_of_the_group(&self) -> bool {
+        matches!(self, Self::GroupFailed | Self::ZeroVariance)
+    }
 }
 
 impl From<&str> for Reason {

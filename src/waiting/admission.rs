@@ -60,9 +60,13 @@ struct Blocked {
 }
 
 impl Blocked {
-    fn learn(&mut self, by: Option<BlockedBy>, version: Option<Version>) {
-        match by {
-            Some(BlockedBy::Concurrency) => self.all = true,
+    /// What blocked a call blocks the later ones, too, unless there are groups to be adopted, which nothing blocks.
+    fn learn(&mut self, told: &Reservation, version: Option<Version>) {
+        if told.orphans > 0 {
+            return;
+        }
+        match told.blocked_by {
+            Some(BlockedBy::Draining | BlockedBy::Concurrency) => self.all = true,
             Some(BlockedBy::Staleness) => self.up_to = self.up_to.max(version),
             None => {}
         }
@@ -75,7 +79,7 @@ impl Blocked {
 }
 
 impl Waiting {
-    /// [`Ledger::reserve`], waiting up to `wait` until at least one entry is granted.
+    /// [`Ledger::reserve`], waiting up to `wait` until at least one entry is granted, or the run is finished.
     ///
     /// A client that hangs up while it waits is granted nothing; what was granted to one that hung up without a request id is
     /// discarded as `abandoned`.
@@ -106,7 +110,7 @@ impl Waiting {
     async fn try_first(self, run: RunName, mut waiter: Waiter, wait: Duration) {
         let (ids, answer) = attempt(&self.ledger, &run, &waiter.request).await;
         match answer {
-            Ok(seen) if seen.value.granted.is_empty() && !wait.is_zero() => {
+            Ok(seen) if !is_answer(&seen.value) && !wait.is_zero() => {
                 waiter.told(&self.ledger, &run, seen);
                 self.enqueue(&run, waiter);
             }
@@ -143,6 +147,11 @@ impl AdmissionQueues {
     }
 }
 
+/// Whether a call that waits need wait no more.
+fn is_answer(reservation: &Reservation) -> bool {
+    !reservation.granted.is_empty() || reservation.finished
+}
+
 async fn attempt(ledger: &Ledger, run: &RunName, request: &ReserveRequest) -> (Vec<TrajectoryId>, Answer) {
     let ids: Vec<_> = (0..request.count).map(|_| TrajectoryId::generate()).collect();
     let answer = ledger.reserve(run, request, &ids).await;
@@ -151,7 +160,11 @@ async fn attempt(ledger: &Ledger, run: &RunName, request: &ReserveRequest) -> (V
 
 /// Hands the answer to the call, and takes back what was granted to nobody: if the call is gone, or if it will be told of an
 /// error after some step had granted something, and cannot ask again by its request id.
-async fn reply(ledger: &Ledger, run: &RunName, waiter: Waiter, ids: Vec<TrajectoryId>, answer: Answer) {
+async fn reply(ledger: &Ledger, run: &RunName, waiter: Waiter, mut ids: Vec<TrajectoryId>, answer: Answer) {
+    if let Ok(seen) = &answer {
+        // Adopted groups have ids of their own.
+        ids = seen.value.granted.iter().map(|grant| grant.id).collect();
+    }
     let has_request_id = waiter.request.request_id.is_some();
     let is_unclear = matches!(answer, Err(LedgerError::Store(_)));
     let is_gone = waiter.reply.send(answer).is_err();
@@ -244,8 +257,8 @@ impl Queue {
             }
             let (ids, answer) = attempt(&waiter.ledger, &self.run, &waiter.request).await;
             match answer {
-                Ok(seen) if seen.value.granted.is_empty() => {
-                    blocked.learn(seen.value.blocked_by, waiter.request.version);
+                Ok(seen) if !is_answer(&seen.value) => {
+                    blocked.learn(&seen.value, waiter.request.version);
                     waiter.told(&self.ledger, &self.run, seen);
                     self.waiting.push_back(waiter);
                 }

@@ -13,12 +13,16 @@ use tokio::time::Instant;
 use crate::ledger::events::EventPage;
 use crate::ledger::names::Caller;
 use crate::ledger::sessions::{Heartbeat, HeartbeatRequest};
-use crate::ledger::training::{LatestVersion, NextBatch, TakeRequest};
+use crate::ledger::training::{LatestVersion, NextBatch, PieceRequest, TakeRequest};
 use crate::ledger::{Ledger, LedgerError, RunName, Seen};
 use crate::protocol::{Lineage, TrajectoryId, Version};
 use crate::store::keys::{RunKeys, Topic};
 use crate::store::wakes::Subscription;
 use admission::AdmissionQueues;
+
+/// How often a trainer that waits is told to the run: one that has not called for a minute does not wait any more, and it
+/// calls no more often by itself than its waits are long.
+const TRAINER_CALLS_EVERY: Duration = Duration::from_secs(20);
 
 /// The waiting forms of the ledger's calls, on this server.
 #[derive(Clone)]
@@ -62,18 +66,36 @@ impl Waiting {
         Self { ledger, ..self.clone() }
     }
 
-    /// [`Ledger::take`], waiting up to `wait` for the batch.
-    pub async fn take(
+    /// [`Ledger::take`], or [`Ledger::stream`] for a piece, waiting up to `wait` for the batch, or until the run is finished.
+    pub async fn next_batch(
         &self,
         run: &RunName,
-        request: TakeRequest,
+        batch: TakeRequest,
+        piece: Option<PieceRequest>,
         wait: Duration,
     ) -> Result<Seen<NextBatch>, LedgerError> {
-        self.until(run, &[(Topic::Batch, None)], wait, || async move {
-            let seen = self.ledger.take(run, request).await?;
-            Ok(Look::when(matches!(seen.value, NextBatch::Taken(_)), seen))
-        })
-        .await
+        let deadline = Instant::now() + wait;
+        let is_answer = |next: &NextBatch| match next {
+            NextBatch::Taken(_) => true,
+            NextBatch::NotReady(none) => none.finished,
+        };
+        let look = || async move {
+            let seen = match piece {
+                Some(piece) => self.ledger.stream(run, batch, piece).await?,
+                None => self.ledger.take(run, batch).await?,
+            };
+            Ok(Look::when(is_answer(&seen.value), seen))
+        };
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_last = left <= TRAINER_CALLS_EVERY;
+            let seen = self
+                .until(run, &[(Topic::Batch, None)], left.min(TRAINER_CALLS_EVERY), look)
+                .await?;
+            if is_last || is_answer(&seen.value) || *self.stop.borrow() {
+                return Ok(seen);
+            }
+        }
     }
 
     /// [`Ledger::heartbeat`], waiting up to `wait` for something that the worker does not know yet.
@@ -90,6 +112,7 @@ impl Waiting {
             !beat.cancelled.is_empty()
                 || known.is_some_and(|known| beat.policy_version > known)
                 || beat.lineage != lineage
+                || beat.finished
         };
         if wait.is_zero() || is_news(&first.value) {
             return Ok(first);
@@ -115,7 +138,7 @@ impl Waiting {
     }
 
     /// [`Ledger::latest_version`], waiting up to `wait` for one that is newer than `after`, or of another lineage than the
-    /// caller's.
+    /// caller's, or until the run is finished.
     pub async fn latest_version(
         &self,
         run: &RunName,
@@ -126,7 +149,8 @@ impl Waiting {
         self.until(run, &[(Topic::Version, None)], wait, || async move {
             let seen = self.ledger.latest_version(run).await?;
             let latest = &seen.value;
-            let is_news = after.is_none_or(|after| latest.policy_version > after)
+            let is_news = latest.finished
+                || after.is_none_or(|after| latest.policy_version > after)
                 || lineage.is_some_and(|lineage| latest.lineage != lineage);
             Ok(Look::when(is_news, seen))
         })

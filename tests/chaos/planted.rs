@@ -24,11 +24,7 @@ fn id(number: u128) -> TrajectoryId {
 fn event(event_type: EventType, version: u64, effects: &[Effect]) -> Event {
     let mut event = Event::new(0, event_type);
     event.version = Some(Version(version));
-    let logged = effects.iter().cloned().map(|effect| LoggedEffect {
-        effect,
-        prompt: None,
-        payload: None,
-    });
+    let logged = effects.iter().cloned().map(LoggedEffect::from);
     event.effects = logged.collect();
     event
 }

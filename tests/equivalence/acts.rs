@@ -1,8 +1,8 @@
 //! What each step does to both, and what must be the same afterwards.
 
-use berth::ledger::finishing::{Finish, Finished, OccupiedState};
+use berth::ledger::finishing::{Concluded, Finish, Finished, OccupiedState};
 use berth::ledger::names::ClientReason;
-use berth::ledger::reserving::ReserveRequest;
+use berth::ledger::reserving::{Grant, ReserveRequest};
 use berth::ledger::runs::ConfigChanges;
 use berth::ledger::sessions::HeartbeatRequest;
 use berth::ledger::{LedgerError, Refusal};
@@ -11,6 +11,7 @@ use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, 
 use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
+use crate::accounts::tokens_of;
 use crate::twins::{Twins, effects_of, refusal_of};
 
 impl Twins {
@@ -19,37 +20,29 @@ impl Twins {
             version: Version(self.model.policy_version().0.saturating_add_signed(-lag)),
             lineage: Lineage(self.model.lineage().0.saturating_add_signed(-lineage_lag)),
         };
-        let version = weights.version;
         let ids: Vec<_> = (0..count).map(|_| TrajectoryId::generate()).collect();
         let request = ReserveRequest {
             caller: self.caller(worker),
             count,
-            version: Some(version),
+            version: Some(weights.version),
             lineage: Some(weights.lineage),
+            adopt: None,
             prompts: Vec::new(),
             request_id: None,
         };
         let answer = self.ledger.reserve(&self.run, &request, &ids).await;
-        match self.model.reserve(weights, &ids) {
+        match self.model.reserve_adopting(weights, &ids) {
             Ok(reserved) => {
                 let reservation = answer.expect("the model reserves").value;
-                let granted: Vec<_> = reservation
-                    .granted
-                    .iter()
-                    .map(|grant| Effect::Reserved {
-                        id: grant.id,
-                        version: grant.version,
-                        to: Place {
-                            buffer: grant.buffer,
-                            slot: grant.slot,
-                        },
-                    })
-                    .collect();
+                let granted: Vec<_> = reservation.granted.iter().map(granted_effect).collect();
                 assert_eq!(granted, reserved.effects);
                 assert_eq!(reservation.blocked_by, reserved.blocked_by);
                 for grant in &reservation.granted {
                     self.holders.insert(grant.id, worker);
-                    assert_eq!(grant.deadline, BufferId(version.0 + self.model.config().max_staleness));
+                    assert_eq!(
+                        grant.deadline,
+                        BufferId(grant.version.0 + self.model.config().max_staleness)
+                    );
                 }
                 self.logged(EventType::Reserve, &reserved.effects).await;
             }
@@ -75,6 +68,9 @@ impl Twins {
     }
 
     pub(crate) async fn occupy(&mut self, id: TrajectoryId) {
+        if self.model.config().has_groups() {
+            return self.occupy_group(id, &[]).await;
+        }
         let demand = Demand::beside(&self.model, id);
         let answer = self
             .ledger
@@ -82,18 +78,23 @@ impl Twins {
                 &self.run,
                 None,
                 None,
-                Finished {
+                Finished::new(
                     id,
-                    finish: Finish::default(),
-                },
+                    Finish {
+                        tokens: tokens_of(id),
+                        ..Finish::default()
+                    },
+                ),
             )
             .await;
         match self.model.occupy(id) {
             Ok(occupied) => {
-                let place = answer.expect("the model occupies").value;
+                let Concluded::Occupied(place) = answer.expect("the model occupies").value else {
+                    panic!("{id} is no group");
+                };
                 assert_eq!((place.buffer, place.slot), (occupied.place.buffer, occupied.place.slot));
                 assert_eq!(place.late, occupied.late);
-                let is_taken = place.buffer < self.model.next_buffer();
+                let is_taken = place.buffer < self.model.next_buffer() || self.model.is_streamed(occupied.place);
                 assert_eq!(
                     place.state,
                     if is_taken {
@@ -113,6 +114,7 @@ impl Twins {
                 let expected = match refusal {
                     OccupyRefusal::Unknown => Refusal::UnknownTrajectory,
                     OccupyRefusal::Discarded(reason) => Refusal::TrajectoryDiscarded { reason },
+                    OccupyRefusal::Group | OccupyRefusal::Member(_) => panic!("{id} is a single trajectory"),
                     OccupyRefusal::NoPlace => panic!("{id} was not discarded as surplus in time"),
                 };
                 assert_eq!(refusal_of(answer), expected);
@@ -175,6 +177,40 @@ impl Twins {
             .await;
     }
 
+    /// A sweep finds everything older than it may be, and discards it whatever its lease.
+    pub(crate) async fn time_out(&mut self) {
+        let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
+        // Leases are not to end first.
+        self.configure_times(3_600_000, Some(0)).await;
+        while self.ledger.sweep(&self.run, &[]).await.expect("a sweep").more {}
+        self.lost(&[EventType::Expire; 3], &held, &Reason::TimedOut).await;
+        self.configure_times(1, None).await;
+    }
+
+    async fn configure_times(&mut self, lease_ms: u64, reservation_timeout_ms: Option<u64>) {
+        let config = RunConfig {
+            lease_ms,
+            reservation_timeout_ms,
+            ..self.model.config().clone()
+        };
+        let changes = ConfigChanges {
+            lease_ms: Some(lease_ms),
+            reservation_timeout_ms,
+            ..ConfigChanges::default()
+        };
+        let cleared: &[_] = if reservation_timeout_ms.is_none() {
+            &["reservation_timeout_ms"]
+        } else {
+            &[]
+        };
+        self.ledger
+            .configure_run(&self.run, &changes, cleared)
+            .await
+            .expect("both may change");
+        self.model.set_config(config).expect("both may change");
+        assert_eq!(self.new_events().await.len(), 1);
+    }
+
     pub(crate) async fn expire(&mut self) {
         let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
         loop {
@@ -200,7 +236,7 @@ impl Twins {
     }
 
     /// All of `held` was discarded in some steps, each front-most first, or became surplus by it.
-    async fn lost(&mut self, types: &[EventType], held: &[TrajectoryId], reason: &Reason) {
+    pub(crate) async fn lost(&mut self, types: &[EventType], held: &[TrajectoryId], reason: &Reason) {
         let events = self.new_events().await;
         let (prunes, events): (Vec<_>, Vec<_>) = events
             .into_iter()
@@ -212,7 +248,7 @@ impl Twins {
                 assert!(held.contains(id), "{id} was not held");
                 let front_most = event.ids[turn..].iter().min_by_key(|id| self.place(**id));
                 assert_eq!(Some(id), front_most);
-                effects.extend(self.model.discard(*id, reason.clone()).expect("it was held").effects);
+                effects.extend(self.give_up(*id, reason));
             }
             assert_eq!(effects_of(event), effects);
         }
@@ -221,7 +257,10 @@ impl Twins {
         }
         for id in held {
             let state = &self.model.entry(*id).expect("it was held").state;
-            assert!(matches!(state, EntryState::Discarded { .. }), "{id} is still {state:?}");
+            let is_orphan = self.model.orphans().any(|(orphan, _)| orphan == *id);
+            let is_gone = matches!(state, EntryState::Discarded { .. });
+            assert!(is_gone || is_orphan, "{id} is still {state:?}");
+            self.holders.remove(id);
         }
     }
 
@@ -237,7 +276,10 @@ impl Twins {
         match answer {
             Ok(_) => {
                 let is_new = self.holders.insert(id, worker) != Some(worker);
-                assert_eq!(self.new_events().await.len(), usize::from(is_new));
+                let events = self.new_events().await;
+                assert_eq!(events.len(), usize::from(is_new));
+                let effects: Vec<_> = events.iter().flat_map(effects_of).collect();
+                assert_eq!(effects, self.model.claim(id));
             }
             // The weights that the worker named in its last Reserve are older than the entry's.
             Err(LedgerError::Refused {
@@ -251,6 +293,8 @@ impl Twins {
     }
 
     pub(crate) async fn configure(&mut self, max_concurrency: Option<u64>, keep_batches: u64) {
+        let candidates = u64::from(self.model.config().group_candidates);
+        let max_concurrency = max_concurrency.map(|most| most.max(candidates));
         let config = RunConfig {
             max_concurrency,
             keep_batches,
@@ -273,5 +317,19 @@ impl Twins {
             .expect("both may change");
         self.model.set_config(config).expect("both may change");
         assert_eq!(self.new_events().await.len(), usize::from(differs));
+    }
+}
+
+fn granted_effect(grant: &Grant) -> Effect {
+    if grant.adopted {
+        return Effect::Adopted { id: grant.id };
+    }
+    Effect::Reserved {
+        id: grant.id,
+        version: grant.version,
+        to: Place {
+            buffer: grant.buffer,
+            slot: grant.slot,
+        },
     }
 }

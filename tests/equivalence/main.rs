@@ -3,14 +3,17 @@
 //!
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
+mod accounts;
 mod acts;
+mod groups;
+mod pieces;
 #[path = "../support/mod.rs"]
 mod support;
 mod trainer;
 mod twins;
 
 use berth::ledger::Ledger;
-use berth::protocol::{ResumeMode, RunConfig};
+use berth::protocol::{DrainQueue, FinalBatch, ResumeMode, RunConfig};
 use berth::store::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -23,7 +26,7 @@ use twins::{Step, Twins};
 /// On average.
 const STEPS_A_SEQUENCE: usize = 60;
 /// How many tests share the steps.
-const TESTS: usize = 2;
+const TESTS: usize = 3;
 
 fn step() -> impl Strategy<Value = Step> {
     let reason = prop::sample::select(vec!["failed", "filtered"]);
@@ -42,9 +45,29 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (prop_oneof![8 => Just(1), 2 => 0..4_u64], later()).prop_map(|(ahead, later)| Step::Publish(ahead, later)),
         1 => (-4..2_i64, later()).prop_map(|(ahead, later)| Step::Checkpoint(ahead, later)),
         2 => resume(),
+        8 => stream(),
+        1 => drain(),
+        1 => Just(Step::TimeOut),
         1 => (limit, 1..8_u64).prop_map(|(limit, keep)| Step::Configure(limit, keep)),
         1 => prop_oneof![9 => Just(Step::Take(0)), 1 => Just(Step::CreateAgain)],
     ]
+}
+
+/// Mostly from where the trainer stands.
+fn stream() -> impl Strategy<Value = Step> {
+    let back = prop_oneof![6 => Just(0), 2 => 1..4_i64, 1 => -2..0_i64];
+    let most = prop::option::of(1..4_usize);
+    (back, 1..4_usize, most, later()).prop_map(|(back, min_entries, max_entries, later)| Step::Stream {
+        back,
+        min_entries,
+        max_entries,
+        later,
+    })
+}
+
+fn drain() -> impl Strategy<Value = Step> {
+    let queue = prop::sample::select(vec![DrainQueue::Finish, DrainQueue::Keep]);
+    prop_oneof![2 => queue.prop_map(Some), 3 => Just(None)].prop_map(Step::Drain)
 }
 
 fn reserve() -> impl Strategy<Value = Step> {
@@ -79,15 +102,20 @@ fn resume() -> impl Strategy<Value = Step> {
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
-    (1..5_u32, spare, 0..5_u64, limit).prop_map(|(batch_size, spare, max_staleness, max_concurrency)| RunConfig {
-        slots_per_buffer: batch_size + spare,
-        max_concurrency,
-        // Leases end when a sweep says so, and nobody sweeps here but the steps.
-        lease_ms: 1,
-        keep_batches: 5,
-        initial_version: 3,
-        ..RunConfig::new(batch_size, max_staleness)
-    })
+    let last = prop::sample::select(vec![FinalBatch::Short, FinalBatch::Discard]);
+    let numbers = (1..5_u32, spare, 0..5_u64, limit, last);
+    numbers.prop_map(
+        |(batch_size, spare, max_staleness, max_concurrency, final_batch)| RunConfig {
+            slots_per_buffer: batch_size + spare,
+            max_concurrency,
+            final_batch,
+            // Leases end when a sweep says so, and nobody sweeps here but the steps.
+            lease_ms: 1,
+            keep_batches: 5,
+            initial_version: 3,
+            ..RunConfig::new(batch_size, max_staleness)
+        },
+    )
 }
 
 fn steps() -> usize {
@@ -95,7 +123,7 @@ fn steps() -> usize {
     steps.map_or(6_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
 }
 
-fn hold_the_scripts_to_the_model(oversampling: bool) {
+fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step: impl Strategy<Value = Step>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -116,10 +144,7 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
         max_shrink_iters: 500,
         ..ProptestConfig::default()
     });
-    let sequences = (
-        config(oversampling),
-        prop::collection::vec(step(), 1..2 * STEPS_A_SEQUENCE),
-    );
+    let sequences = (configs, prop::collection::vec(step, 1..2 * STEPS_A_SEQUENCE));
     let result = runner.run(&sequences, |(config, steps)| {
         runtime.block_on(async {
             let mut twins = Twins::create(&ledger, config).await;
@@ -137,10 +162,16 @@ fn hold_the_scripts_to_the_model(oversampling: bool) {
 
 #[test]
 fn the_scripts_do_what_the_model_does() {
-    hold_the_scripts_to_the_model(false);
+    hold_the_scripts_to_the_model(config(false), step());
 }
 
 #[test]
 fn the_scripts_do_what_the_model_does_with_oversampling() {
-    hold_the_scripts_to_the_model(true);
+    hold_the_scripts_to_the_model(config(true), step());
+}
+
+#[test]
+fn the_scripts_do_what_the_model_does_with_groups() {
+    let steps = prop_oneof![2 => step(), 3 => groups::step().prop_map(Step::Group)];
+    hold_the_scripts_to_the_model(groups::config(any::<bool>().prop_flat_map(config)), steps);
 }

@@ -23,7 +23,7 @@ pub(crate) struct Resuming {
     pub(crate) behind: Option<u64>,
 }
 
-fn of_session(refusal: SessionRefusal) -> Refusal {
+pub(crate) fn of_session(refusal: SessionRefusal) -> Refusal {
     match refusal {
         SessionRefusal::Fenced { .. } => Refusal::Fenced,
         SessionRefusal::LedgerBehind { .. } => Refusal::LedgerBehind,
@@ -32,7 +32,7 @@ fn of_session(refusal: SessionRefusal) -> Refusal {
 
 impl Twins {
     /// The epoch of a session that is so many later than the last one; none, where there was none.
-    fn epoch(&self, later: i64) -> Option<Epoch> {
+    pub(crate) fn epoch(&self, later: i64) -> Option<Epoch> {
         let epoch = Epoch(self.model.epoch().0.saturating_add_signed(later));
         (epoch > Epoch(0)).then_some(epoch)
     }
@@ -42,6 +42,10 @@ impl Twins {
         let request = TakeRequest { epoch, version: None };
         let answer = self.ledger.take(&self.run, request).await;
         let take = match self.model.take(epoch) {
+            Ok(Take::Drained { ids, effects }) => {
+                let answer = answer.expect("a take is answered").value;
+                return self.drained(&answer, &ids, &effects).await;
+            }
             Ok(take) => take,
             Err(refusal) => {
                 assert_eq!(refusal_of(answer), of_session(refusal));
@@ -55,8 +59,10 @@ impl Twins {
                     state,
                     occupied,
                     needed,
+                    finished,
                 },
             ) => {
+                assert_eq!(none.finished, finished);
                 assert_eq!(none.buffer_state, Some(state));
                 assert_eq!((none.occupied as usize, none.needed as usize), (occupied, needed));
                 self.logged(EventType::Take, &[]).await;
@@ -68,14 +74,15 @@ impl Twins {
                     entries,
                     redelivered,
                     replayed,
+                    is_final,
                     delivery,
                     effects,
                 },
             ) => {
                 let batch = &taken.batch;
                 assert_eq!(
-                    (batch.version, batch.redelivered, batch.replayed),
-                    (BufferId(version.0), redelivered, replayed)
+                    (batch.version, batch.redelivered, batch.replayed, batch.is_final),
+                    (BufferId(version.0), redelivered, replayed, is_final)
                 );
                 let got: Vec<_> = batch.trajectories.iter().map(|each| (each.id, each.version)).collect();
                 let expected: Vec<_> = entries.iter().map(|entry| (entry.id, entry.version)).collect();

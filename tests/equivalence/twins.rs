@@ -9,10 +9,12 @@ use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
 use berth::protocol::invariants;
 use berth::protocol::tables::{EntryState, SlotState, SlotTables};
-use berth::protocol::{BufferId, Effect, Event, EventType, RunConfig, TrajectoryId};
+use berth::protocol::{BufferId, DrainQueue, Effect, Event, EventType, RunConfig, TrajectoryId, Version};
 use proptest::sample::Index;
 use uuid::Uuid;
 
+use crate::accounts::Accounts;
+use crate::groups::GroupStep;
 use crate::trainer::Resuming;
 
 /// One step. An index picks one of the entries that the step is about.
@@ -47,6 +49,18 @@ pub(crate) enum Step {
     Resume(Resuming),
     CreateAgain,
     Configure(Option<u64>, u64),
+    /// Everything has been reserved for too long.
+    TimeOut,
+    /// A trainer that has so many entries fewer than are taken of its batch.
+    Stream {
+        back: i64,
+        min_entries: usize,
+        max_entries: Option<usize>,
+        later: i64,
+    },
+    Drain(Option<DrainQueue>),
+    /// Of a run with groups.
+    Group(GroupStep),
 }
 
 pub(crate) struct Twins {
@@ -57,10 +71,13 @@ pub(crate) struct Twins {
     pub(crate) starts: [usize; 3],
     /// The holder of each reservation that the model knows.
     pub(crate) holders: BTreeMap<TrajectoryId, usize>,
+    /// The segments that a call recorded of members: the newest version of each.
+    pub(crate) recorded: BTreeMap<(TrajectoryId, u32), Version>,
     pub(crate) seen: u64,
     /// How many trainer sessions were asked for.
     pub(crate) trainers: usize,
     log: Auditor,
+    accounts: Accounts,
 }
 
 impl Twins {
@@ -73,9 +90,11 @@ impl Twins {
             model: SlotTables::new(config),
             starts: [0; 3],
             holders: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             seen: 0,
             trainers: 0,
             log: Auditor::new(),
+            accounts: Accounts::default(),
         };
         assert_eq!(
             twins.new_events().await.len(),
@@ -128,6 +147,15 @@ impl Twins {
             Step::Checkpoint(ahead, later) => self.checkpoint(*ahead, *later).await,
             Step::Resume(resuming) => self.resume(resuming).await,
             Step::CreateAgain => self.create_again().await,
+            Step::TimeOut => self.time_out().await,
+            Step::Stream {
+                back,
+                min_entries,
+                max_entries,
+                later,
+            } => self.stream(*back, *min_entries, *max_entries, *later).await,
+            Step::Drain(draining) => self.drain(*draining).await,
+            Step::Group(step) => self.group_step(step).await,
             Step::Configure(limit, keep) => self.configure(*limit, *keep).await,
         }
         self.compare().await;
@@ -165,6 +193,7 @@ impl Twins {
             }
             self.seen = event.seq;
             self.log.apply(event);
+            self.accounts.apply(event);
         }
         events
     }
@@ -173,6 +202,7 @@ impl Twins {
     pub(crate) fn begin_log(&mut self, seq: u64) {
         assert_eq!(self.log.violations(), []);
         self.log = Auditor::new();
+        self.accounts = Accounts::default();
         self.seen = seq;
     }
 
@@ -219,6 +249,9 @@ impl Twins {
             assert_eq!((shown.counts.version, shown.counts.state), (model.buffer, model.state));
             let slots: Vec<SlotState> = shown.slots.iter().flatten().map(slot_state).collect();
             assert_eq!(slots, model.slots);
+            let taken = shown.slots.iter().flatten().filter(|slot| is_taken(slot)).count();
+            let is_next = model.buffer == self.model.next_buffer();
+            assert_eq!(taken, if is_next { self.model.streamed() } else { 0 });
         }
         let status = self
             .ledger
@@ -227,6 +260,11 @@ impl Twins {
             .expect("the run can be looked at")
             .value;
         assert_eq!(status.reserved, self.model.reserved() as u64);
+        assert_eq!(
+            (status.draining, status.finished),
+            (self.model.draining().is_some(), self.model.is_finished())
+        );
+        assert_eq!(status.generating, self.model.generating());
         assert_eq!(status.kept_batches, self.model.kept_batches().count() as u64);
         assert_eq!(
             status.oldest_kept,
@@ -235,13 +273,20 @@ impl Twins {
         let totals = status.totals;
         let counted = totals.discarded.values().sum::<u64>() + totals.trained + status.reserved + status.occupied;
         assert_eq!(counted, totals.reserved + totals.late, "every admission is somewhere");
+        let distribution = self.ledger.distribution(&self.run).await;
+        let distribution = distribution.expect("the distribution can be looked at").value;
+        self.accounts.check(&distribution, self.model.next_buffer(), &totals);
     }
+}
+
+fn is_taken(shown: &SlotShown) -> bool {
+    matches!(shown, SlotShown::Filled(entry) if entry.state == TrajectoryState::Taken)
 }
 
 fn slot_state(shown: &SlotShown) -> SlotState {
     match shown {
         SlotShown::Empty { .. } => SlotState::Empty,
-        SlotShown::Filled(entry) if entry.state == TrajectoryState::Occupied => SlotState::Occupied {
+        SlotShown::Filled(entry) if entry.state != TrajectoryState::Reserved => SlotState::Occupied {
             id: entry.id,
             version: entry.version,
         },

@@ -120,6 +120,9 @@ async fn all_are_refused(run: &Run, trainer: &Trainer) {
         run.post("occupy", by(json!({ "trajectories": [{ "id": id }] }))).await,
         run.post(&of_entry("discard"), by(json!({ "reason": "failed" }))).await,
         run.post(&of_entry("claim"), by(json!({}))).await,
+        run.post(&of_entry("members/0"), by(json!({}))).await,
+        run.post(&of_entry("segments"), by(json!({ "version": 2, "from_token": 9 })))
+            .await,
         run.post("workers/w/heartbeat", json!({ "session": SESSION, "version": 2 }))
             .await,
         trainer.take().await,

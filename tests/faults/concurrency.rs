@@ -85,7 +85,7 @@ async fn no_slot_is_handed_out_twice_and_every_batch_is_exact() {
     assert_eq!(
         totals,
         json!({ "reserved": granted.len(), "occupied": occupied.len(), "trained": trained.len(),
-                "discarded": discards, "late": 0 })
+                "discarded": discards, "late": 0, "adopted": 0 })
     );
     assert_eq!(report.reserved, granted.len() as u64);
     assert_eq!(report.occupied, occupied.len() as u64);

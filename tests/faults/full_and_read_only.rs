@@ -65,6 +65,16 @@ async fn refuses_for_a_while(spoil: &[&str], mend: &[&str]) {
         ),
         (
             Method::POST,
+            run.path(&format!("trajectories/{id}/members/0")),
+            json!({ "failed": true }),
+        ),
+        (
+            Method::POST,
+            run.path(&format!("trajectories/{id}/segments")),
+            json!({ "version": 0, "from_token": 0 }),
+        ),
+        (
+            Method::POST,
             run.path("workers/w/heartbeat"),
             json!({ "wait_ms": 60_000 }),
         ),

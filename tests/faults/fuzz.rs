@@ -13,6 +13,17 @@ const SEED: u64 = 3;
 
 #[tokio::test]
 async fn no_request_at_random_finds_a_fault_of_the_server() {
+    of_requests_at_random(json!({ "batch_size": 2, "max_staleness": 1 })).await;
+}
+
+#[tokio::test]
+async fn no_request_at_random_finds_one_where_there_are_groups() {
+    let groups =
+        json!({ "batch_size": 2, "max_staleness": 1, "group_size": 1, "group_candidates": 2, "adopt_groups": true });
+    of_requests_at_random(groups).await;
+}
+
+async fn of_requests_at_random(config: Value) {
     let Some(ledger) = Ledger::start().await else {
         return;
     };
@@ -21,13 +32,13 @@ async fn no_request_at_random_finds_a_fault_of_the_server() {
     let routes = routes(&contract);
     assert!(routes.len() >= 20, "{} routes", routes.len());
     let mut random = StdRng::seed_from_u64(SEED);
-    let run = ledger.run(json!({ "batch_size": 2, "max_staleness": 1 })).await;
+    let run = ledger.run(config.clone()).await;
     let mut refused = 0;
     let mut done = 0;
 
     for _ in 0..REQUESTS {
         // Deleted ones are made anew, and there is always an entry to name.
-        run.put("", json!({ "batch_size": 2, "max_staleness": 1 })).await;
+        run.put("", config.clone()).await;
         let reserve = json!({ "worker": "w", "session": "s", "version": 0 });
         let granted = run.post("reservations", reserve).await.body;
         let granted = granted.pointer("/granted/0/id").cloned().unwrap_or_default();
@@ -89,7 +100,7 @@ fn fill(path: &str, operation: &Value, known: &[Value; 2], random: &mut StdRng) 
         let usual = match name {
             "run" => known[0].as_str().unwrap_or_default(),
             "id" => known[1].as_str().unwrap_or("nobody"),
-            "version" => "0",
+            "version" | "index" => "0",
             _ => "w",
         };
         let strange = text_of(&random_value(known, random, 0));

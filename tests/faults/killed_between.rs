@@ -17,10 +17,10 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set() -> Self {
+    async fn set(config: Value) -> Self {
         let redis = LocalRedis::start().await;
         let server = TestServer::start(&redis.url()).await;
-        let run = Run::create(&server.client(), json!({ "batch_size": 1, "max_staleness": 1 })).await;
+        let run = Run::create(&server.client(), config).await;
         Self {
             redis,
             run,
@@ -78,7 +78,7 @@ async fn first_round(run: &Run) {
 
 #[tokio::test]
 async fn every_call_is_done_once_and_answered_when_it_is_repeated() {
-    let scene = Scene::set().await;
+    let scene = Scene::set(json!({ "batch_size": 1, "max_staleness": 1 })).await;
     first_round(&scene.run).await;
 
     let granted = scene
@@ -121,4 +121,55 @@ async fn every_call_is_done_once_and_answered_when_it_is_repeated() {
         json!([2, 2, 2])
     );
     audit(&scene.run).await;
+}
+
+/// The members of a group, and the group that its next owner is given.
+#[tokio::test]
+async fn every_member_counts_once_and_a_group_is_adopted_once() {
+    let config = json!({ "batch_size": 1, "max_staleness": 1, "group_size": 2, "adopt_groups": true });
+    let scene = Scene::set(config).await;
+    let by = |session: &str| json!({ "worker": "rollout-1", "session": session, "reward": 1.0 });
+    let warm = ids(&scene.run.post("reservations", reserve(0)).await.ok()["granted"]).remove(0);
+    for index in 0..2 {
+        let path = format!("trajectories/{warm}/members/{index}");
+        scene.run.post(&path, by("s")).await.ok();
+    }
+    let mut second = reserve(0);
+    second["request_id"] = "second".into();
+    let id = ids(&scene.run.post("reservations", second.clone()).await.ok()["granted"]).remove(0);
+    let path = |index: u32| format!("trajectories/{id}/members/{index}");
+
+    let first = scene
+        .killed_between(&path(0), by("s"), |run| run["generating"] == 1)
+        .await;
+    let next = json!({ "session": "next" });
+    scene.run.post("workers/rollout-1/heartbeat", next).await.ok();
+    second["session"] = "next".into();
+    let adopted = scene
+        .killed_between("reservations", second, |run| run["totals"]["adopted"] == 1)
+        .await;
+    let last = scene
+        .killed_between(&path(1), by("next"), |run| run["occupied"] == 2)
+        .await;
+
+    assert_eq!(
+        json!([first["counted"], first["complete"]]),
+        json!([false, 1]),
+        "it counted the first time"
+    );
+    let granted = &adopted["granted"][0];
+    assert_eq!(json!([granted["id"], granted["members_done"]]), json!([id, [0]]));
+    assert_eq!(
+        json!([last["state"], last["counted"], last["buffer"]]),
+        json!(["occupied", false, 1])
+    );
+    let status = scene.run.get("").await.ok();
+    assert_eq!(
+        json!([
+            status["generating"],
+            status["totals"]["occupied"],
+            status["totals"]["adopted"]
+        ]),
+        json!([0, 2, 1])
+    );
 }

@@ -58,6 +58,16 @@ async fn a_run_of_a_newer_layout_is_refused_by_every_call_and_left_as_it_is() {
         ),
         (
             Method::POST,
+            format!("trajectories/{id}/members/0"),
+            Some(json!({ "failed": true })),
+        ),
+        (
+            Method::POST,
+            format!("trajectories/{id}/segments"),
+            Some(json!({ "version": 0, "from_token": 0 })),
+        ),
+        (
+            Method::POST,
             "workers/w/heartbeat".into(),
             Some(json!({ "wait_ms": 60_000 })),
         ),
@@ -124,6 +134,44 @@ async fn a_batch_that_was_in_training_under_layout_1_is_published_under_layout_2
         json!([status["policy_version"], status["trainer_version"]]),
         json!([1, 1])
     );
+}
+
+#[tokio::test]
+async fn what_was_generating_under_layout_2_still_is_under_layout_3() {
+    let Some(ledger) = Ledger::start().await else {
+        return;
+    };
+    let run = ledger
+        .run(json!({ "batch_size": 2, "max_staleness": 1, "max_concurrency": 3 }))
+        .await;
+    run.reserve(0, "a b c").await.ok();
+    run.occupy("a").await.ok();
+    let as_it_was = redis::Script::new(
+        "local config = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'config'))
+        for _, field in ipairs({ 'group_size', 'group_candidates', 'auto_occupy', 'drop_zero_variance', 'adopt_groups' }) do
+          config[field] = nil
+        end
+        local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+        state.generating, state.totals.adopted = nil, nil
+        redis.call('HSET', KEYS[1], 'config', cmsgpack.pack(config), 'state', cmsgpack.pack(state), 'layout', 2)",
+    );
+    let keys = RunKeys::new(run.name());
+    let mut connection = ledger.database.connection().await;
+    let _: () = as_it_was
+        .key(keys.part("run"))
+        .invoke_async(&mut connection)
+        .await
+        .expect("a run of layout 2");
+
+    let status = run.get("").await.ok();
+    assert_eq!(
+        (&status["generating"], &status["totals"]["adopted"]),
+        (&json!(2), &json!(0))
+    );
+    let granted = run.reserve(0, "d e").await.ok();
+    assert_eq!(granted["granted"].as_array().map(Vec::len), Some(1));
+    assert_eq!(granted["blocked_by"], "concurrency");
+    assert_eq!(run.get("").await.ok()["generating"], 3);
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ mod outages;
 mod raw;
 mod refusals;
 mod scenarios;
+mod scenarios_of_groups;
 mod scripts;
 mod servers;
 mod serving;

@@ -11,13 +11,13 @@ pub(crate) struct Scenario {
     pub(crate) args: Value,
 }
 
-enum Before {
-    Script(&'static Script, Value),
+pub(crate) enum Before {
+    Run(&'static Script, Value),
     /// A command on one of the run's keys.
     Command(&'static str, &'static str, &'static [&'static str]),
 }
 
-use Before::{Command, Script as Run};
+pub(crate) use Before::{Command, Run};
 
 impl Scenario {
     /// Does what is done before.
@@ -37,14 +37,14 @@ impl Scenario {
     }
 }
 
-fn at_once(args: Value) -> Scenario {
+pub(crate) fn at_once(args: Value) -> Scenario {
     Scenario {
         before: Vec::new(),
         args,
     }
 }
 
-fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
+pub(crate) fn after(before: impl IntoIterator<Item = Before>, args: Value) -> Scenario {
     Scenario {
         before: before.into_iter().collect(),
         args,
@@ -66,6 +66,13 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED, "reason": "failed" })),
             at_once(json!({ "id": OCCUPIED, "reason": "filtered", "note": "a note" })),
         ],
+        "drain" => {
+            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
+            vec![
+                at_once(drain(true)),
+                after([Run(&script::DRAIN, drain(true))], drain(false)),
+            ]
+        }
         "heartbeat" => {
             let by_holder = |fields: Value| {
                 let mut fields = fields;
@@ -79,6 +86,13 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 after([let_a_lease_pass()], by_holder(json!({ "holding": [] }))),
             ]
         }
+        // Only groups have members.
+        "member" => Vec::new(),
+        "segment" => vec![
+            segment(None),
+            segment(Some(RESERVED)),
+            at_once(json!({ "id": RESERVED, "segment": { "version": 2, "from_token": 0 } })),
+        ],
         "occupy" => vec![
             at_once(occupy(RESERVED)),
             at_once(occupy_by("silent", "s", RESERVED)),
@@ -112,26 +126,14 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
                 )),
             ]
         }
-        "sweep" => {
-            let sweep = || json!({ "waiting": [{ "worker": "silent" }] });
-            let keep_one = json!({ "changes": { "keep_batches": 1 }, "cleared": [] });
-            vec![
-                at_once(sweep()),
-                after([Command("ZADD", "leases", &["-9000000000000", "holder\0s"])], sweep()),
-                after(
-                    [Command("ZADD", "forget", &["-1", "request:holder\0s\0request"])],
-                    sweep(),
-                ),
-                after([Command("ZADD", "forget", &["-1", "session:restarted\0old"])], sweep()),
-                after([Run(&script::CONFIGURE, keep_one)], sweep()),
-            ]
-        }
+        "sweep" => of_the_sweep(),
         "trim" => {
             // A log of a few events counts as a long one.
             let trim = |archiving| json!({ "keep": -1_000, "archiving": archiving, "through": 7 });
             vec![at_once(trim(false)), at_once(trim(true))]
         }
         "view_entry" => vec![at_once(json!({ "id": RESERVED })), at_once(json!({ "id": OCCUPIED }))],
+        "view_explain" => vec![at_once(json!({ "most": 100 }))],
         "view_held" => vec![
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "worker": "holder", "after": DISCARDED, "limit": 1 })),
@@ -140,9 +142,35 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "limit": 100 })),
             at_once(json!({ "after": "r", "limit": 1 })),
         ],
-        "delete" | "view_run" | "view_slots" => vec![at_once(json!({}))],
+        "delete" | "view_distribution" | "view_run" | "view_slots" => vec![at_once(json!({}))],
         trainers => of_a_trainer(trainers),
     }
+}
+
+/// One for each thing that may be due.
+fn of_the_sweep() -> Vec<Scenario> {
+    let sweep = || json!({ "waiting": [{ "worker": "silent" }] });
+    let keep_one = json!({ "changes": { "keep_batches": 1 }, "cleared": [] });
+    vec![
+        at_once(sweep()),
+        after([Command("ZADD", "leases", &["-9000000000000", "holder\0s"])], sweep()),
+        after(
+            [Command("ZADD", "forget", &["-1", "request:holder\0s\0request"])],
+            sweep(),
+        ),
+        after([Command("ZADD", "forget", &["-1", "session:restarted\0old"])], sweep()),
+        after([Run(&script::CONFIGURE, keep_one)], sweep()),
+        after([set(&json!({ "reservation_timeout_ms": -1 }))], sweep()),
+        // The trainer waits, and nobody can be admitted.
+        after(
+            [
+                Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" })),
+                Run(&script::TAKE, json!({})),
+                set(&json!({ "stuck_timeout_ms": -1, "max_concurrency": 1 })),
+            ],
+            sweep(),
+        ),
+    ]
 }
 
 /// Those of the scripts that trainers call.
@@ -167,6 +195,17 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
                 after([Run(&script::TAKE, json!({}))], resume(3, "replay", false)),
             ]
         }
+        "stream" => {
+            let piece = || json!({ "from": 0, "min_entries": 1, "max_entries": 1 });
+            vec![
+                at_once(piece()),
+                after([Run(&script::TAKE, json!({}))], piece()),
+                after(
+                    [Run(&script::DISCARD, json!({ "id": OCCUPIED, "reason": "filtered" }))],
+                    piece(),
+                ),
+            ]
+        }
         "take" => vec![
             at_once(json!({})),
             after([Run(&script::TAKE, json!({}))], json!({})),
@@ -179,10 +218,25 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
     }
 }
 
-/// The shortest lease that a script takes: what was granted before is older.
-fn let_a_lease_pass() -> Before {
-    Run(
-        &script::CONFIGURE,
-        json!({ "changes": { "lease_ms": -1 }, "cleared": [] }),
+/// A segment of the reserved entry under the version that comes next. An entry that is named is given up before, for a reason
+/// after which it may still be finished.
+fn segment(discarded: Option<&'static str>) -> Scenario {
+    let give_up = discarded.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
+    let train = [
+        Run(&script::TAKE, json!({})),
+        Run(&script::PUBLISH, json!({ "version": 3 })),
+    ];
+    after(
+        give_up.into_iter().chain(train),
+        json!({ "worker": "holder", "session": "s", "id": RESERVED, "segment": { "version": 3, "from_token": 9 } }),
     )
+}
+
+/// The shortest lease that a script takes: what was granted before is older.
+pub(crate) fn let_a_lease_pass() -> Before {
+    set(&json!({ "lease_ms": -1 }))
+}
+
+fn set(changes: &Value) -> Before {
+    Run(&script::CONFIGURE, json!({ "changes": changes, "cleared": [] }))
 }

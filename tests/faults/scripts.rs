@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::keys::{Dumps, differing, dumps};
 use crate::scenarios::{self, Scenario};
+use crate::scenarios_of_groups;
 use crate::workshop::{Workshop, is_full, outcome};
 
 macro_rules! every_key_is_left_as_it_was_by {
@@ -24,8 +25,10 @@ macro_rules! every_key_is_left_as_it_was_by {
 }
 
 every_key_is_left_as_it_was_by! {
-    checkpoint claim configure create delete discard heartbeat occupy open_session publish reserve resume sweep take trim
-    view_entry view_held view_run view_slots view_workers
+    checkpoint claim configure create delete discard drain heartbeat member occupy open_session publish reserve resume segment
+    stream sweep
+    take trim
+    view_distribution view_entry view_explain view_held view_run view_slots view_workers
 }
 
 #[test]
@@ -35,9 +38,16 @@ fn every_script_is_tested() {
 }
 
 async fn refused_for_any_reason(name: &str) {
-    let Some(mut workshop) = Workshop::open().await else {
+    let Some(workshop) = Workshop::open().await else {
         return;
     };
+    refused_in(workshop, name, scenarios::of(name)).await;
+    if let Some(workshop) = Workshop::open_with_groups().await {
+        refused_in(workshop, name, scenarios_of_groups::of(name)).await;
+    }
+}
+
+async fn refused_in(mut workshop: Workshop, name: &str, scenarios: Vec<Scenario>) {
     let script = script::all()
         .into_iter()
         .find(|script| script.name() == name)
@@ -45,7 +55,7 @@ async fn refused_for_any_reason(name: &str) {
     let first = workshop.dumps().await;
     assert!(is_full(&first), "every key of the run holds something");
 
-    for scenario in scenarios::of(name) {
+    for scenario in scenarios {
         scenario.prepare(&mut workshop).await;
         let before = workshop.dumps().await;
         for part in PARTS {

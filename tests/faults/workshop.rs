@@ -15,6 +15,8 @@ pub(crate) const TAKEN_LATER: &str = "00000000-0000-7000-8000-000000000001";
 pub(crate) const RESERVED: &str = "00000000-0000-7000-8000-000000000002";
 pub(crate) const DISCARDED: &str = "00000000-0000-7000-8000-000000000003";
 pub(crate) const OCCUPIED: &str = "00000000-0000-7000-8000-000000000004";
+/// In a run of groups, the one that has lost its owner.
+pub(crate) const ORPHAN: &str = "00000000-0000-7000-8000-000000000005";
 /// An id that no entry has.
 pub(crate) const NEW: &str = "00000000-0000-7000-8000-00000000000f";
 
@@ -30,18 +32,45 @@ pub(crate) struct Workshop {
 impl Workshop {
     /// `None` as from [`Database::start`].
     pub(crate) async fn open() -> Option<Self> {
+        let workshop = Self::empty().await?;
+        workshop.fill(json!({ "group_size": 1, "group_candidates": 1 })).await;
+        Some(workshop)
+    }
+
+    /// The same, but that the entries are groups of 2 of 3 candidates. Of the reserved one a member is complete, and there is
+    /// one more such group, that has lost its owner.
+    pub(crate) async fn open_with_groups() -> Option<Self> {
+        let workshop = Self::empty().await?;
+        workshop
+            .fill(json!({ "group_size": 2, "group_candidates": 3, "auto_occupy": true, "adopt_groups": true }))
+            .await;
+        let lost = |session| json!({ "worker": "lost", "session": session });
+        workshop.done(&script::OPEN_SESSION, lost("old")).await;
+        let mut reserve = lost("old");
+        reserve["version"] = 2.into();
+        reserve["ids"] = json!([ORPHAN]);
+        workshop.done(&script::RESERVE, calls(reserve)).await;
+        for id in [RESERVED, ORPHAN] {
+            let report = json!({ "index": 0, "version": 2, "reward": 1, "payload": "file:///0" });
+            workshop
+                .done(&script::MEMBER, json!({ "id": id, "report": report }))
+                .await;
+        }
+        workshop.done(&script::OPEN_SESSION, lost("new")).await;
+        Some(workshop)
+    }
+
+    async fn empty() -> Option<Self> {
         let database = Database::start().await?;
         let store = Store::new(&database.url().parse().expect("an address")).expect("a store");
         let mut connection = database.connection().await;
         keep_dumps_alike(&mut connection).await;
-        let workshop = Self {
+        Some(Self {
             keys: RunKeys::new("run"),
             connection,
             store,
             _database: database,
-        };
-        workshop.fill().await;
-        Some(workshop)
+        })
     }
 
     /// Runs a script once on the run.
@@ -80,9 +109,17 @@ impl Workshop {
         let _: redis::Value = commands.query_async(&mut self.connection).await.expect("a restore");
     }
 
-    async fn fill(&self) {
-        let config = json!({ "batch_size": 1, "max_staleness": 1, "slots_per_buffer": 2, "lease_ms": 3_600_000,
-                             "keep_batches": 1_000, "initial_version": 0 });
+    async fn fill(&self, groups: Value) {
+        let mut config = json!({ "batch_size": 1, "max_staleness": 1, "slots_per_buffer": 2, "lease_ms": 3_600_000,
+                                 "keep_batches": 1_000, "initial_version": 0 });
+        let occupy = if groups["group_size"] == 1 {
+            occupy
+        } else {
+            occupy_whole
+        };
+        for (field, value) in groups.as_object().expect("fields") {
+            config[field] = value.clone();
+        }
         let create = json!({ "creating": true, "config": config });
         migrations::climb(&self.store, &self.keys, &migrations::LADDER, 0)
             .await
@@ -157,6 +194,14 @@ pub(crate) fn occupy(id: &str) -> Value {
 pub(crate) fn occupy_by(worker: &str, session: &str, id: &str) -> Value {
     let item = json!({ "id": id, "finish": { "reward": 1, "payload": "file:///payload" } });
     calls(json!({ "worker": worker, "session": session, "items": [item] }))
+}
+
+/// The arguments of an Occupy of a group with all that it needs.
+pub(crate) fn occupy_whole(id: &str) -> Value {
+    let members = [0, 1].map(|index| json!({ "index": index, "reward": index, "payload": "file:///0" }));
+    let mut call = json!({ "worker": "holder", "session": "s" });
+    call["items"] = json!([{ "id": id, "finish": {}, "members": members }]);
+    calls(call)
 }
 
 /// Parts that only runs with groups, time-outs or a prompt queue fill.

@@ -34,11 +34,7 @@ impl Log {
 }
 
 fn event(seq: u64, event_type: EventType, effects: &[Effect]) -> Event {
-    let logged = |effect: &Effect| LoggedEffect {
-        effect: effect.clone(),
-        prompt: None,
-        payload: None,
-    };
+    let logged = |effect: &Effect| LoggedEffect::from(effect.clone());
     Event {
         effects: effects.iter().map(logged).collect(),
         ..Event::new(seq, event_type)
@@ -70,6 +66,14 @@ pub(crate) enum Damage {
     ReplayedFlipped(Index),
     /// A delivery or a checkpoint is of a version that the trainer has not reached.
     FromTheFuture(Index),
+    /// A piece is taken from further back, or further on, than where the one before ended.
+    PieceShifted(Index, bool),
+    /// A piece has more entries than a batch.
+    PieceLonger(Index),
+    /// A batch is marked as the last one and is not, or is and not marked.
+    FinalFlipped(Index),
+    /// A drain does not say whether it begins or ends.
+    DrainUnsaid(Index),
     /// A reserve names a lineage that the run has not reached.
     LineageFromTheFuture(Index),
     /// An event that nobody wrote comes in between.
@@ -91,6 +95,10 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
         index().prop_map(Damage::ReplayedFlipped),
         index().prop_map(Damage::FromTheFuture),
         index().prop_map(Damage::LineageFromTheFuture),
+        (index(), any::<bool>()).prop_map(|(at, on)| Damage::PieceShifted(at, on)),
+        index().prop_map(Damage::PieceLonger),
+        index().prop_map(Damage::FinalFlipped),
+        index().prop_map(Damage::DrainUnsaid),
         (index(), intruder()).prop_map(|(at, event)| Damage::Intruding(at, Box::new(event))),
     ]
 }
@@ -119,7 +127,11 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
         Damage::EffectLost(index) => {
             // How much of a batch one step forgets is the ledger's choice: a log that tells of less is as good.
             let mut effects = effects(events);
-            effects.retain(|(event, _)| events[*event].event_type != EventType::Prune);
+            // Nor does it show that fewer members, or no segments, were reported with an occupy.
+            effects.retain(|(event, effect)| {
+                let event = &events[*event];
+                event.event_type != EventType::Prune && !is_optional(event, &event.effects[*effect].effect)
+            });
             if effects.is_empty() {
                 return false;
             }
@@ -183,12 +195,51 @@ pub(crate) fn suffer(events: &mut Vec<Event>, damage: &Damage) -> bool {
                 true
             });
         }
+        of_pieces @ (Damage::PieceShifted(..)
+        | Damage::PieceLonger(_)
+        | Damage::FinalFlipped(_)
+        | Damage::DrainUnsaid(_)) => {
+            return spoil_pieces(events, of_pieces);
+        }
         Damage::Intruding(index, event) => {
             let at = index.index(events.len() + 1);
             events.insert(at, (**event).clone());
         }
     }
     true
+}
+
+/// Spoils what is told of pieces of a batch, or of a run's end; `false` if nothing was.
+fn spoil_pieces(events: &mut [Event], damage: &Damage) -> bool {
+    match damage {
+        Damage::PieceShifted(index, on) => {
+            let change = if *on {
+                |event: &mut Event| {
+                    event.offset = event.offset.map(|offset| offset + 1);
+                    true
+                }
+            } else {
+                |event: &mut Event| {
+                    event.offset = event.offset.map(|offset| offset.saturating_sub(1));
+                    event.entries > Some(0) && event.offset > Some(0)
+                }
+            };
+            spoil(events, *index, &[EventType::Stream], change)
+        }
+        Damage::PieceLonger(index) => spoil(events, *index, &[EventType::Stream], |event| {
+            event.entries = event.entries.map(|entries| entries + 1_000);
+            true
+        }),
+        Damage::FinalFlipped(index) => spoil(events, *index, &[EventType::Stream, EventType::Take], |event| {
+            event.is_final = !event.is_final;
+            true
+        }),
+        Damage::DrainUnsaid(index) => spoil(events, *index, &[EventType::Drain], |event| {
+            event.drain = None;
+            true
+        }),
+        _ => false,
+    }
 }
 
 /// Spoils one of the events of these kinds; `false` if there is none, or `change` spoilt nothing.
@@ -202,6 +253,17 @@ fn spoil(events: &mut [Event], index: Index, types: &[EventType], change: fn(&mu
     }
     let at = index.index(of_these.len());
     change(of_these[at])
+}
+
+/// Whether the event would be as good without this effect, which a client reported.
+fn is_optional(event: &Event, effect: &Effect) -> bool {
+    let is_member = |effect: &Effect| matches!(effect, Effect::Member { .. });
+    let members = event.effects.iter().filter(|logged| is_member(&logged.effect)).count();
+    match effect {
+        Effect::Member { .. } => members > 1,
+        Effect::Continued { .. } => event.event_type == EventType::Occupy,
+        _ => false,
+    }
 }
 
 /// Where the effects of the log stand: of which event, and which of its own.
@@ -218,6 +280,8 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::SessionOpened,
         EventType::Reserve,
         EventType::Occupy,
+        EventType::Member,
+        EventType::Segment,
         EventType::Discard,
         EventType::Expire,
         EventType::Claim,
@@ -228,23 +292,32 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::Deliver,
         EventType::TrainerOpened,
         EventType::Checkpoint,
+        EventType::Stream,
+        EventType::Drain,
     ]);
     let reason = prop::option::of(Just(Reason::LeaseExpired));
     let version = prop::option::of(number().prop_map(Version));
     let effects = prop::collection::vec(effect(), 0..5);
+    let piece = (prop::option::of(number()), prop::option::of(number()));
     let ids = prop::collection::vec(id(), 0..5);
     let step = (event_type, reason, version, any::<bool>(), ids, effects);
-    (step, session()).prop_map(|((event_type, reason, version, mark, ids, effects), session)| Event {
-        reason,
-        version,
-        late: mark,
-        replayed: mark,
-        ids,
-        seq: 0,
-        event_type,
-        effects: event(0, event_type, &effects).effects,
-        ..session
-    })
+    (step, piece, session()).prop_map(
+        |((event_type, reason, version, mark, ids, effects), piece, session)| Event {
+            reason,
+            version,
+            late: mark,
+            replayed: mark,
+            is_final: mark,
+            drain: Some(mark),
+            offset: piece.0,
+            entries: piece.1,
+            ids,
+            seq: 0,
+            event_type,
+            effects: event(0, event_type, &effects).effects,
+            ..session
+        },
+    )
 }
 
 /// What a made-up trainer session says.
@@ -268,18 +341,32 @@ fn session() -> impl Strategy<Value = Event> {
 }
 
 fn effect() -> impl Strategy<Value = Effect> {
-    (0..7, id(), number().prop_map(Version), place(), place()).prop_map(|(kind, id, version, from, to)| match kind {
-        0 => Effect::Reserved { id, version, to },
-        1 => Effect::Moved { id, from, to },
-        2 => Effect::Occupied { id, from, to },
-        3 => Effect::Promoted { id, from, to },
-        4 => Effect::Discarded {
-            id,
-            reason: Reason::Surplus,
-            from,
-        },
-        5 => Effect::Replaced { id, from, to },
-        _ => Effect::Pruned { id },
+    let kind = (0..11, 0..4_u32);
+    (kind, id(), number().prop_map(Version), place(), place()).prop_map(|((kind, index), id, version, from, to)| {
+        match kind {
+            0 => Effect::Reserved { id, version, to },
+            1 => Effect::Moved { id, from, to },
+            2 => Effect::Occupied { id, from, to },
+            3 => Effect::Promoted { id, from, to },
+            4 => Effect::Discarded {
+                id,
+                reason: Reason::Surplus,
+                from,
+            },
+            5 => Effect::Replaced { id, from, to },
+            6 => Effect::Member {
+                id,
+                index,
+                failed: index == 0,
+                version: Some(version),
+                newest: None,
+                reward: None,
+            },
+            7 => Effect::Continued { id, version },
+            8 => Effect::Orphaned { id },
+            9 => Effect::Adopted { id },
+            _ => Effect::Pruned { id },
+        }
     })
 }
 

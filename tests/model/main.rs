@@ -3,16 +3,19 @@
 //!
 //! `BERTH_RANDOM_STEPS` sets how many steps are tried in all.
 
+mod groups;
 mod log;
+mod pieces;
 mod run;
 mod trainer;
 
 use berth::protocol::audit::Auditor;
-use berth::protocol::{Epoch, Event, Lineage, ResumeMode, RunConfig};
+use berth::protocol::{DrainQueue, Epoch, Event, FinalBatch, Lineage, ResumeMode, RunConfig};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
 
+use groups::group_step;
 use log::{damage, suffer};
 use run::{Run, Step};
 use trainer::Resuming;
@@ -21,14 +24,16 @@ use trainer::Resuming;
 const STEPS_A_SEQUENCE: usize = 100;
 
 /// How many tests share the steps.
-const TESTS: usize = 3;
+const TESTS: usize = 5;
 
-fn step() -> impl Strategy<Value = Step> {
-    let reason = prop::sample::select(vec!["lease_expired", "abandoned", "failed"]);
+/// Of groups that finish member by member, if there are any; else mostly of trajectories that finish at once.
+fn step(of_groups: bool) -> impl Strategy<Value = Step> {
+    let (at_once, by_and_by) = if of_groups { (4, 40) } else { (10, 4) };
+    let reason = prop::sample::select(vec!["timed_out", "stuck_timeout", "failed"]);
     let limit = prop::option::weighted(0.7, 1..12_u64);
     prop_oneof![
         6 => reserve(),
-        10 => any::<Index>().prop_map(Step::Occupy),
+        at_once => any::<Index>().prop_map(Step::Occupy),
         2 => any::<Index>().prop_map(Step::LateOccupy),
         2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::DiscardReserved(index, reason)),
         2 => any::<Index>().prop_map(Step::DiscardOccupied),
@@ -41,7 +46,26 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4_u64).prop_map(Step::Checkpoint),
         1 => any::<Index>().prop_map(Step::Prune),
         1 => (-2..3_i64).prop_map(Step::Stranger),
+        6 => stream(),
+        1 => drain(),
+        by_and_by => group_step().prop_map(Step::Group),
     ]
+}
+
+/// Mostly from where the trainer stands.
+fn stream() -> impl Strategy<Value = Step> {
+    let back = prop_oneof![6 => Just(0), 2 => 1..4_i64, 1 => -2..0_i64];
+    let most = prop_oneof![1..4_usize, Just(usize::MAX)];
+    (back, 1..4_usize, most).prop_map(|(back, min_entries, max_entries)| Step::Stream {
+        back,
+        min_entries,
+        max_entries,
+    })
+}
+
+fn drain() -> impl Strategy<Value = Step> {
+    let queue = prop::sample::select(vec![DrainQueue::Finish, DrainQueue::Keep]);
+    prop_oneof![2 => queue.prop_map(Some), 3 => Just(None)].prop_map(Step::Drain)
 }
 
 /// Mostly the weights of a worker that is a little late.
@@ -78,13 +102,40 @@ fn origin() -> impl Strategy<Value = Option<(Epoch, Lineage)>> {
 fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
-    (1..5_u32, spare, 0..5_u64, limit).prop_map(|(batch_size, spare, max_staleness, limit)| RunConfig {
+    let last = prop::sample::select(vec![FinalBatch::Short, FinalBatch::Discard]);
+    (1..5_u32, spare, 0..5_u64, limit, last).prop_map(|(batch_size, spare, max_staleness, limit, last)| RunConfig {
         slots_per_buffer: batch_size + spare,
         max_concurrency: limit,
         lease_ms: 30_000,
         keep_batches: 4,
         initial_version: 3,
+        final_batch: last,
         ..RunConfig::new(batch_size, max_staleness)
+    })
+}
+
+/// Groups beside all that a run of trajectories may have.
+fn config_of_groups(oversampling: bool) -> impl Strategy<Value = RunConfig> {
+    let sizes = (1..4_u32, 0..3_u32).prop_filter("more than one candidate", |(size, spare)| size + spare > 1);
+    (config(oversampling), sizes, any::<(bool, bool, bool)>()).prop_map(
+        |(config, (size, spare), (auto_occupy, drop_zero_variance, adopt_groups))| RunConfig {
+            group_size: size,
+            group_candidates: size + spare,
+            auto_occupy,
+            drop_zero_variance: drop_zero_variance && size > 1,
+            adopt_groups,
+            max_concurrency: config.max_concurrency.map(|limit| limit.max(u64::from(size + spare))),
+            ..config
+        },
+    )
+}
+
+fn any_run() -> impl Strategy<Value = (RunConfig, Vec<Step>)> {
+    any::<bool>().prop_flat_map(|oversampling| {
+        prop_oneof![
+            (config(oversampling), sequence(false)),
+            (config_of_groups(oversampling), sequence(true)),
+        ]
     })
 }
 
@@ -93,8 +144,8 @@ fn steps() -> usize {
     steps.map_or(10_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
 }
 
-fn sequence() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec(step(), 1..2 * STEPS_A_SEQUENCE)
+fn sequence(of_groups: bool) -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(of_groups), 1..2 * STEPS_A_SEQUENCE)
 }
 
 /// Tries the check on so many random values that the test has its share of the steps.
@@ -134,7 +185,7 @@ fn audit(events: &[Event]) -> Auditor {
 
 #[test]
 fn every_invariant_holds_after_every_step_of_a_random_run() {
-    try_random(&(config(false), origin(), sequence()), |(config, from, steps)| {
+    try_random(&(config(false), origin(), sequence(false)), |(config, from, steps)| {
         let log = run(config, from, &steps);
         assert_eq!(audit(&log).violations(), []);
     });
@@ -142,16 +193,38 @@ fn every_invariant_holds_after_every_step_of_a_random_run() {
 
 #[test]
 fn every_invariant_holds_after_every_step_of_a_random_run_with_oversampling() {
-    try_random(&(config(true), origin(), sequence()), |(config, from, steps)| {
+    try_random(&(config(true), origin(), sequence(false)), |(config, from, steps)| {
         let log = run(config, from, &steps);
         assert_eq!(audit(&log).violations(), []);
     });
 }
 
 #[test]
+fn every_invariant_holds_after_every_step_of_a_random_run_of_groups() {
+    try_random(
+        &(config_of_groups(false), origin(), sequence(true)),
+        |(config, from, steps)| {
+            let log = run(config, from, &steps);
+            assert_eq!(audit(&log).violations(), []);
+        },
+    );
+}
+
+#[test]
+fn every_invariant_holds_after_every_step_of_a_random_run_of_groups_with_oversampling() {
+    try_random(
+        &(config_of_groups(true), origin(), sequence(true)),
+        |(config, from, steps)| {
+            let log = run(config, from, &steps);
+            assert_eq!(audit(&log).violations(), []);
+        },
+    );
+}
+
+#[test]
 fn a_damaged_log_is_found_out_and_never_ends_in_a_panic() {
-    let runs = (any::<bool>().prop_flat_map(config), origin(), sequence(), damage());
-    try_random(&runs, |(config, from, steps, damage)| {
+    let runs = (any_run(), origin(), damage());
+    try_random(&runs, |((config, steps), from, damage)| {
         let mut log = run(config, from, &steps);
         if suffer(&mut log, &damage) {
             assert_ne!(audit(&log).violations(), []);

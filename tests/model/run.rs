@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth::protocol::invariants::{self, Demand};
 use berth::protocol::tables::{BatchEntry, EntryState, OccupyRefusal, ReserveRefusal, SlotTables};
 use berth::protocol::{
-    BufferId, Effect, Epoch, Event, EventType, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
+    BufferId, DrainQueue, Effect, Epoch, Event, EventType, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
 };
 use proptest::sample::Index;
 use uuid::Uuid;
 
+use crate::groups::GroupStep;
 use crate::log::Log;
 use crate::trainer::Resuming;
 
@@ -40,6 +41,14 @@ pub(crate) enum Step {
     Prune(Index),
     /// The trainer calls of a session so many before or after the open one.
     Stranger(i64),
+    /// A trainer that has so many entries fewer than are taken of its batch.
+    Stream {
+        back: i64,
+        min_entries: usize,
+        max_entries: usize,
+    },
+    Drain(Option<DrainQueue>),
+    Group(GroupStep),
 }
 
 /// A run, beside tables that are rebuilt from its effects alone, and its log.
@@ -54,6 +63,8 @@ pub(crate) struct Run {
     pub(crate) batches: BTreeMap<TrajectoryId, Version>,
     /// The batches as they were taken.
     pub(crate) taken: BTreeMap<Version, Vec<BatchEntry>>,
+    /// The members that count.
+    pub(crate) counted: BTreeSet<(TrajectoryId, u32)>,
 }
 
 impl Run {
@@ -71,6 +82,7 @@ impl Run {
             finished: BTreeSet::new(),
             batches: BTreeMap::new(),
             taken: BTreeMap::new(),
+            counted: BTreeSet::new(),
         }
     }
 
@@ -128,11 +140,18 @@ impl Run {
                 }
             }
             Step::Stranger(ahead) => self.stranger(*ahead),
+            Step::Stream {
+                back,
+                min_entries,
+                max_entries,
+            } => self.stream(*back, *min_entries, *max_entries),
+            Step::Drain(draining) => self.drain(*draining),
+            Step::Group(step) => self.group_step(step),
         }
         self.check();
     }
 
-    fn pick(&self, index: Index, wanted: fn(&EntryState) -> bool) -> Option<TrajectoryId> {
+    pub(crate) fn pick(&self, index: Index, wanted: fn(&EntryState) -> bool) -> Option<TrajectoryId> {
         let candidates: Vec<TrajectoryId> = self
             .tables
             .entries()
@@ -147,21 +166,14 @@ impl Run {
             version: Version(self.tables.policy_version().0.saturating_add_signed(-lag)),
             lineage: Lineage(self.tables.lineage().0.saturating_add_signed(-lineage_lag)),
         };
-        let first = self.admitted;
-        let ids: Vec<TrajectoryId> = (0..count as u128)
-            .map(|n| TrajectoryId(Uuid::from_u128(first + n)))
-            .collect();
-        self.admitted += count as u128;
-
+        let ids = self.fresh_ids(count);
         let before = self.tables.clone();
         match self.tables.reserve(weights, &ids) {
             Ok(reserved) => {
                 assert!(lag >= 0 && lineage_lag >= 0 && !self.tables.is_abandoned(weights));
                 assert_eq!(reserved.granted, reserved.effects.len());
                 assert_eq!(reserved.blocked_by.is_none(), reserved.granted == count);
-                let limit = self.tables.config().max_concurrency.unwrap_or(u64::MAX);
-                let generating = self.tables.reserved() as u64;
-                assert!(reserved.granted == 0 || generating <= limit, "over the limit");
+                self.check_limit(reserved.granted);
                 if reserved.granted > 0 {
                     let event = self.log.event(EventType::Reserve, &reserved.effects);
                     event.version = Some(weights.version);
@@ -176,6 +188,20 @@ impl Run {
                 assert_eq!(self.tables, before, "a refusal changes nothing");
             }
         }
+    }
+
+    /// Ids that were never given.
+    pub(crate) fn fresh_ids(&mut self, count: usize) -> Vec<TrajectoryId> {
+        let first = self.admitted;
+        self.admitted += count as u128;
+        let id = |n| TrajectoryId(Uuid::from_u128(first + n));
+        (0..count as u128).map(id).collect()
+    }
+
+    /// So many entries were just admitted: what is generating is within the limit.
+    pub(crate) fn check_limit(&self, admitted: usize) {
+        let limit = self.tables.config().max_concurrency.unwrap_or(u64::MAX);
+        assert!(admitted == 0 || self.tables.generating() <= limit, "over the limit");
     }
 
     fn train(&mut self) {
@@ -195,6 +221,10 @@ impl Run {
     }
 
     fn occupy(&mut self, id: TrajectoryId) {
+        if self.tables.config().has_groups() {
+            self.complete(id).expect("a finished group is never turned away");
+            return;
+        }
         let demand = Demand::beside(&self.tables, id);
         let version = self.version(id);
         let occupied = self.tables.occupy(id).expect("a finished entry is never turned away");
@@ -203,6 +233,11 @@ impl Run {
     }
 
     fn late_occupy(&mut self, id: TrajectoryId) {
+        if self.tables.config().has_groups() {
+            // A refusal is of the last member, and of no other.
+            let _ = self.complete(id);
+            return;
+        }
         let demand = Demand::beside(&self.tables, id);
         let version = self.version(id);
         let before = self.tables.clone();
@@ -283,6 +318,7 @@ impl Run {
     fn check(&self) {
         assert_eq!(invariants::check(&self.tables), []);
         assert_eq!(self.rebuilt, self.tables, "the effects are not all that changed");
+        self.check_members();
         for id in &self.finished {
             let state = &self.tables.entry(*id).expect("it is remembered").state;
             let kept = matches!(state, EntryState::Occupied { .. } | EntryState::Taken { .. });

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use berth::protocol::invariants;
 use berth::protocol::tables::{
     Behind, Delivery, DiscardedFrom, Entry, EntryState, Publish, PublishRefusal, Resume, ResumeKind, ResumeRefusal,
     Resumed, Take,
 };
-use berth::protocol::{BufferId, Effect, Epoch, EventType, Lineage, Reason, ResumeMode, TrajectoryId, Version};
+use berth::protocol::{Effect, Epoch, EventType, Lineage, Reason, ResumeMode, TrajectoryId, Version};
 
+use crate::pieces::check_length;
 use crate::run::Run;
 
 /// How a trainer comes back.
@@ -24,12 +24,12 @@ pub(crate) struct Resuming {
 
 impl Run {
     /// The open session, or none of one that is not needed.
-    fn session(&self) -> Option<Epoch> {
+    pub(crate) fn session(&self) -> Option<Epoch> {
         Some(self.tables.epoch()).filter(|epoch| *epoch > Epoch(0))
     }
 
     /// Whether a trainer of the last session may do anything: in a run that goes on from another it is that one's.
-    fn may_train(&self) -> bool {
+    pub(crate) fn may_train(&self) -> bool {
         self.tables.clone().take(self.session()).is_ok()
     }
 
@@ -39,29 +39,37 @@ impl Run {
         }
         let before = self.tables.clone();
         match self.tables.take(self.session()).expect("the session is open") {
-            Take::NotReady { occupied, needed, .. } => {
+            Take::NotReady {
+                occupied,
+                needed,
+                finished,
+                ..
+            } => {
                 assert!(occupied < needed);
+                assert_eq!(finished, self.tables.is_finished());
                 assert_eq!(self.tables, before);
             }
+            Take::Drained { ids, effects } => self.drained(&before, ids, &effects),
             Take::Taken {
                 version,
                 entries,
                 redelivered,
                 delivery: Delivery::Taken,
                 effects,
+                is_final,
                 ..
             } => {
-                let config = self.tables.config().clone();
                 assert!(!redelivered);
-                assert_eq!(entries.len(), config.batch_size as usize);
-                for entry in &entries {
-                    let buffer = BufferId(version.0);
-                    assert_eq!(invariants::bound(&config, entry.id, entry.version, buffer), None);
-                    assert_eq!(self.batches.insert(entry.id, version), None, "in two batches");
-                    assert!(self.finished.contains(&entry.id));
-                }
+                check_length(&before, entries.len(), is_final);
+                let in_pieces = before.streamed();
+                assert_eq!(entries[..in_pieces], before.streamed_entries());
+                self.train_on(version, &entries[in_pieces..]);
+                let count = entries.len() as u64;
                 self.taken.insert(version, entries);
-                self.log.event(EventType::Take, &effects).version = Some(version);
+                let event = self.log.event(EventType::Take, &effects);
+                event.version = Some(version);
+                event.is_final = is_final;
+                event.entries = is_final.then_some(count);
                 self.follow(&effects);
                 self.rebuilt.replay_take().expect("the trainer was idle");
             }
@@ -145,7 +153,8 @@ impl Run {
             self.follow(&[effect]);
         } else {
             assert_eq!(self.tables, before, "a refusal changes nothing");
-            assert!(before.is_kept(version));
+            let is_in_pieces = version.0 == before.next_buffer().0;
+            assert!(before.is_kept(version) || is_in_pieces);
         }
     }
 
@@ -240,7 +249,7 @@ impl Run {
             match effect {
                 Effect::Discarded { reason, .. } => self.lost(id, reason, resumed.kind),
                 Effect::Pruned { .. } => {
-                    assert_eq!(resumed.kind, ResumeKind::Rewind);
+                    assert!(anew, "forgotten with its batch, or as a piece of one that is not kept");
                     self.finished.remove(&id);
                 }
                 Effect::Replaced { to, .. } => {
@@ -273,7 +282,7 @@ impl Run {
             panic!("{id} was discarded and is {:?}", entry.state);
         };
         match (kind, reason) {
-            (ResumeKind::Rewind, Reason::Rewound) => assert!(entry.version > version),
+            (ResumeKind::Rewind, Reason::Rewound) => assert!(entry.newest > version),
             // What a rewind leaves had a place before, and there is no less room than there was.
             (ResumeKind::Forced, Reason::TooStale) => {}
             (_, Reason::Surplus) => {

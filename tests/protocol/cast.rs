@@ -68,6 +68,24 @@ impl Worker {
         self.run.post(&path, self.says(body)).await
     }
 
+    /// Reports a member of a group.
+    pub(crate) async fn member(&self, id: &str, index: u32, body: Value) -> Response {
+        let path = format!("trajectories/{id}/members/{index}");
+        self.run.post(&path, self.says(body)).await
+    }
+
+    /// Finishes these members of a group, each with its index as its reward.
+    pub(crate) async fn finishes(&self, id: &str, indexes: Range<u32>) {
+        for index in indexes {
+            self.member(id, index, json!({ "reward": index })).await.ok();
+        }
+    }
+
+    pub(crate) async fn segment(&self, id: &str, body: Value) -> Response {
+        let path = format!("trajectories/{id}/segments");
+        self.run.post(&path, self.says(body)).await
+    }
+
     pub(crate) async fn discard(&self, id: &str, reason: &str) -> Response {
         let path = format!("trajectories/{id}/discard");
         self.run.post(&path, self.says(json!({ "reason": reason }))).await

@@ -22,6 +22,7 @@ async fn every_code_has_its_status_and_comes_as_a_problem() {
     let mut answers = to_bad_requests(&ledger).await;
     answers.extend(about_runs_and_batches(&ledger).await);
     answers.extend(to_workers(&ledger).await);
+    answers.extend(about_members_and_segments(&ledger).await);
     answers.extend(when_the_server_cannot(&ledger).await);
 
     let mut seen = BTreeSet::from(["internal".to_owned()]);
@@ -131,6 +132,21 @@ async fn reused(ledger: &Ledger) -> Response {
     worker.reserve(body).await.ok();
     let other = json!({ "version": 0, "request_id": "r-1", "count": 2 });
     worker.reserve(other).await
+}
+
+async fn about_members_and_segments(ledger: &Ledger) -> Vec<Answer> {
+    let groups = json!({ "batch_size": 1, "max_staleness": 0, "group_size": 2 });
+    let groups = ledger.run(groups).await;
+    let of_groups = Worker::of(&groups, "rollout-1");
+    let a = of_groups.gets(0, "a").await;
+    let single = ledger.run(json!({ "batch_size": 1, "max_staleness": 0 })).await;
+    let of_singles = Worker::of(&single, "rollout-1");
+    let b = of_singles.gets(0, "b").await;
+    let again = json!({ "version": 0, "from_token": 10 });
+    vec![
+        (409, "group_incomplete", of_groups.occupy(&a, json!({})).await),
+        (409, "segment_out_of_order", of_singles.segment(&b, again).await),
+    ]
 }
 
 async fn when_the_server_cannot(ledger: &Ledger) -> Vec<Answer> {

@@ -48,19 +48,24 @@ async fn every_call_of_the_document_is_served() {
     }
 
     for (method, path) in calls {
-        let (run, id) = run_in_which_all_is_possible(&ledger).await;
+        let group_size = if path.contains("members") { 2 } else { 1 };
+        let (run, id) = run_in_which_all_is_possible(&ledger, group_size).await;
         let filled = path
+            .replace("{index}", "0")
             .replace("{run}", run.name())
             .replace("{id}", &id)
             .replace("{worker}", "rollout-1")
             .replace("{version}", "0");
         let body = match (method.as_str(), path.rsplit('/').next().expect("a segment")) {
             ("PUT", _) => json!({ "batch_size": 2, "max_staleness": 2 }),
+            ("POST", "segments") => json!({ "version": 1, "from_token": 0 }),
+            ("POST", _) if path.contains("members") => json!({ "version": 1 }),
             ("POST", "reservations") => json!({ "worker": "rollout-1", "version": 1 }),
             ("POST", "occupy") if !path.contains("{id}") => json!({ "trajectories": [{ "id": id }] }),
             ("POST", "discard") => json!({ "reason": "failed" }),
             ("POST", "claim") => json!({ "worker": "rollout-2" }),
             ("POST", "trainer") => json!({ "trainer": "t0", "resume_from": 1 }),
+            ("POST", "drain") => json!({ "drain": true }),
             ("POST", "versions" | "checkpoints") => json!({ "version": 1 }),
             _ => json!({}),
         };
@@ -73,9 +78,18 @@ async fn every_call_of_the_document_is_served() {
 }
 
 /// A run whose batch 0 is trained, with a reservation, whose id is the other value.
-async fn run_in_which_all_is_possible(ledger: &Ledger) -> (Run, String) {
-    let run = ledger.run(json!({ "batch_size": 2, "max_staleness": 2 })).await;
-    finish(&run, 0, "a b").await;
+async fn run_in_which_all_is_possible(ledger: &Ledger, group_size: u32) -> (Run, String) {
+    let config = json!({ "batch_size": 2, "max_staleness": 2, "group_size": group_size });
+    let run = ledger.run(config).await;
+    if group_size == 1 {
+        finish(&run, 0, "a b").await;
+    } else {
+        let worker = Worker::of(&run, "rollout-1");
+        for prompt in ["a", "b"] {
+            let id = worker.gets(0, prompt).await;
+            worker.finishes(&id, 0..group_size).await;
+        }
+    }
     train(&run, 0).await;
     let id = Worker::of(&run, "rollout-1").gets(1, "c").await;
     (run, id)
@@ -93,18 +107,30 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         ("reservations", json!({ "worker": "w", "version": 0, "lineages": 0 })),
         (&trajectory("occupy"), json!({ "lineages": 0 })),
         (&trajectory("discard"), json!({ "reason": "failed", "lineages": 0 })),
+        (&trajectory("members/0"), json!({ "lineages": 0 })),
+        (
+            &trajectory("segments"),
+            json!({ "version": 0, "from_token": 0, "lineages": 0 }),
+        ),
         (&trajectory("claim"), json!({ "worker": "w", "lineages": 0 })),
         ("workers/w/heartbeat", json!({ "lineages": 0 })),
         ("batches/next", json!({ "lineages": 0 })),
         ("versions", json!({ "version": 0, "lineages": 0 })),
         ("trainer", json!({ "trainer": "t0", "lineages": 0 })),
         ("checkpoints", json!({ "version": 0, "lineages": 0 })),
+        ("drain", json!({ "drain": true, "lineages": 0 })),
     ] {
         assert_eq!(field(run.post(path, body).await), "lineages", "{path}");
     }
     assert_eq!(field(run.patch("", json!({ "lineages": 0 })).await), "lineages");
     let many = json!({ "trajectories": [{ "id": a, "lineages": 0 }] });
     assert_eq!(field(run.post("occupy", many).await), "trajectories[0].lineages");
+    let segments = json!({ "segments": [{ "version": 0, "from_token": 0, "lineages": 0 }] });
+    let members = json!({ "members": [{ "index": 0, "lineages": 0 }] });
+    for (part, body) in [("segments[0]", segments), ("members[0]", members)] {
+        let unknown = field(run.post(&trajectory("occupy"), body).await);
+        assert_eq!(unknown, json!(format!("{part}.lineages")));
+    }
     for path in [
         "buffers",
         "workers",
@@ -113,6 +139,8 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         "trajectories",
         "events",
         "versions/latest",
+        "explain",
+        "distribution",
     ] {
         assert_eq!(
             field(run.get(&format!("{path}?lineages=0")).await),

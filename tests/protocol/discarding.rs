@@ -238,7 +238,7 @@ async fn a_batch_with_spare_slots_has_exactly_batch_size_entries() {
     let status = run.get("").await.ok();
     assert_eq!(
         status["totals"],
-        json!({ "reserved": 8, "occupied": 3, "trained": 2, "late": 0, "discarded": { "surplus": 2 } })
+        json!({ "reserved": 8, "occupied": 3, "trained": 2, "late": 0, "adopted": 0, "discarded": { "surplus": 2 } })
     );
     assert_eq!(run.tables().await, "B c f g");
 }

@@ -27,7 +27,7 @@ async fn what_a_finished_trajectory_leaves_is_shown_wherever_it_is() {
         "worker": "rollout-1", "session": "rollout-1-1", "version": 0, "deadline": 1, "staleness": 0,
         "buffer": 0, "slot": 0, "attempt": 1, "late": false,
         "reward": -0.25, "tokens": 5_120, "payload": "file:///dev/shm/a.npz", "meta": { "finish": "stop" },
-        "taken_at_ms": null,
+        "segments": [{ "version": 0, "from_token": 0 }], "members": null, "taken_at_ms": null,
     });
     assert_eq!(without(trajectory(&run, &a).await, &times), shown);
     let buffers = run.get("buffers?slots=true").await.ok();
@@ -261,7 +261,7 @@ async fn the_late_occupy_of_a_worker_that_was_only_slow_is_kept_where_legal() {
     );
     assert_eq!(
         run.get("").await.ok()["totals"],
-        json!({ "reserved": 1, "occupied": 1, "trained": 0, "late": 1, "discarded": { "lease_expired": 1 } })
+        json!({ "reserved": 1, "occupied": 1, "trained": 0, "late": 1, "adopted": 0, "discarded": { "lease_expired": 1 } })
     );
     assert_eq!(
         worker.is_told().await,

@@ -59,7 +59,7 @@ async fn forced_the_run_goes_on_from_the_checkpoint_with_what_is_not_too_stale()
     assert_eq!(
         only(&status, &["next_buffer", "kept_batches", "oldest_kept", "totals"]),
         json!({ "next_buffer": 4, "kept_batches": 2, "oldest_kept": 0,
-                "totals": { "reserved": 5, "occupied": 3, "trained": 2, "discarded": { "too_stale": 1 }, "late": 0 } })
+                "totals": { "reserved": 5, "occupied": 3, "trained": 2, "discarded": { "too_stale": 1 }, "late": 0, "adopted": 0 } })
     );
     run.occupy("x").await.ok();
     assert_eq!(trainer.is_given().await, "4: x");

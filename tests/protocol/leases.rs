@@ -19,7 +19,7 @@ async fn what_a_silent_worker_held_is_freed_when_its_lease_runs_out() {
     let status = run.get("").await.ok();
     assert_eq!(
         status["totals"],
-        json!({ "reserved": 2, "occupied": 0, "trained": 0, "late": 0, "discarded": { "lease_expired": 2 } })
+        json!({ "reserved": 2, "occupied": 0, "trained": 0, "late": 0, "adopted": 0, "discarded": { "lease_expired": 2 } })
     );
     assert_eq!(status["workers"], 0);
     // It was only slow: it is told, and goes on in the same session.

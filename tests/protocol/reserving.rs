@@ -220,6 +220,6 @@ async fn a_thousand_and_more_are_granted_in_steps_of_at_most_100() {
     let status = without(run.get("").await.ok()["totals"].clone(), &["discarded"]);
     assert_eq!(
         status,
-        json!({ "reserved": 1_024, "occupied": 0, "trained": 0, "late": 0 })
+        json!({ "reserved": 1_024, "occupied": 0, "trained": 0, "late": 0, "adopted": 0 })
     );
 }

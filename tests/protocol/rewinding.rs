@@ -85,7 +85,7 @@ async fn what_the_abandoned_weights_generated_is_discarded_wherever_it_is() {
     );
     assert_eq!(
         status["totals"],
-        json!({ "reserved": 8, "occupied": 7, "trained": 2, "discarded": { "rewound": 4 }, "late": 0 })
+        json!({ "reserved": 8, "occupied": 7, "trained": 2, "discarded": { "rewound": 4 }, "late": 0, "adopted": 0 })
     );
     for id in [taken.as_str().expect("an id"), &g, &h] {
         let entry = trajectory(&run, id).await;
@@ -188,7 +188,7 @@ async fn a_rewind_may_be_interrupted_and_repeated_at_any_point() {
     let totals = run.get("").await.ok()["totals"].clone();
     assert_eq!(
         totals,
-        json!({ "reserved": 4, "occupied": 3, "trained": 2, "discarded": { "rewound": 1 }, "late": 0 })
+        json!({ "reserved": 4, "occupied": 3, "trained": 2, "discarded": { "rewound": 1 }, "late": 0, "adopted": 0 })
     );
     is_sound(&run).await;
 }
@@ -209,7 +209,7 @@ async fn a_replay_may_end_in_a_rewind() {
     assert_eq!(trainer.is_given().await, "2: a2");
     assert_eq!(
         run.get("").await.ok()["totals"],
-        json!({ "reserved": 4, "occupied": 4, "trained": 3, "discarded": { "rewound": 1 }, "late": 0 })
+        json!({ "reserved": 4, "occupied": 4, "trained": 3, "discarded": { "rewound": 1 }, "late": 0, "adopted": 0 })
     );
     is_sound(&run).await;
 }
@@ -247,7 +247,7 @@ async fn a_rewind_past_batches_that_are_gone_must_be_forced() {
     let status = run.get("").await.ok();
     assert_eq!(
         status["totals"],
-        json!({ "reserved": 4, "occupied": 4, "trained": 3, "discarded": {}, "late": 0 })
+        json!({ "reserved": 4, "occupied": 4, "trained": 3, "discarded": {}, "late": 0, "adopted": 0 })
     );
     assert_eq!(
         only(&status, &["kept_batches", "oldest_kept"]),
@@ -310,7 +310,7 @@ async fn with_spare_slots_a_reservation_that_the_finished_ones_displace_is_surpl
     assert_eq!(old.is_told().await, json!([[z, "surplus"]]));
     assert_eq!(
         run.get("").await.ok()["totals"],
-        json!({ "reserved": 16, "occupied": 9, "trained": 2, "discarded": { "rewound": 4, "surplus": 1 }, "late": 0 })
+        json!({ "reserved": 16, "occupied": 9, "trained": 2, "discarded": { "rewound": 4, "surplus": 1 }, "late": 0, "adopted": 0 })
     );
     let late = old.occupy(&z, json!({})).await;
     assert_eq!(late.problem(409, "trajectory_discarded")["reason"], "surplus");

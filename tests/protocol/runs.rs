@@ -25,10 +25,10 @@ async fn a_run_needs_only_a_batch_size_and_a_bound() {
                     "keep_batches": 256, "initial_version": 0, "prompt_queue": false, "order": "fed", "order_window": 2,
                     "max_attempts": 3, "drop_on": [], "final_batch": "short" },
         "policy_version": 0, "lineage": 0, "next_buffer": 0, "trainer_version": 0,
-        "reserved": 0, "generating": 0, "occupied": 0, "workers": 0, "kept_batches": 0, "oldest_kept": null, "seq": 1,
+        "draining": false, "finished": false, "reserved": 0, "generating": 0, "occupied": 0, "workers": 0, "kept_batches": 0, "oldest_kept": null, "seq": 1,
         "buffers": [buffer(0), buffer(1)],
         "trainer": { "name": null, "epoch": 0, "state": "never_seen", "since_at_ms": null, "last_call_at_ms": null },
-        "totals": { "reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0 },
+        "totals": { "reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0, "adopted": 0 },
     });
     assert_eq!(answer.status(201), expected);
     assert_eq!(ledger.client().get("/v1/runs/grpo-7b").await.ok(), expected);
@@ -221,7 +221,7 @@ async fn the_numbers_of_a_run_add_up() {
         only(&status.ok(), &numbers),
         json!({ "policy_version": 0, "next_buffer": 1, "trainer_version": 0, "reserved": 2, "generating": 2,
                 "occupied": 1, "workers": 1, "kept_batches": 1, "oldest_kept": 0, "seq": seq, "buffers": buffers,
-                "totals": { "reserved": 6, "occupied": 3, "trained": 2, "late": 0, "discarded": { "failed": 1 } } })
+                "totals": { "reserved": 6, "occupied": 3, "trained": 2, "late": 0, "adopted": 0, "discarded": { "failed": 1 } } })
     );
     let shown = run.get("buffers").await.ok();
     assert_eq!(

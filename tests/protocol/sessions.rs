@@ -54,7 +54,7 @@ async fn hundreds_are_freed_before_the_new_session_gets_its_answer() {
     let status = run.get("").await.ok();
     assert_eq!(
         status["totals"],
-        json!({ "reserved": 500, "occupied": 0, "trained": 0, "late": 0, "discarded": { "worker_restarted": 250 } })
+        json!({ "reserved": 500, "occupied": 0, "trained": 0, "late": 0, "adopted": 0, "discarded": { "worker_restarted": 250 } })
     );
     let events = run.get("events?limit=1000").await.ok();
     let restarts = each(&events["events"]).filter(|event| event["reason"] == "worker_restarted");
@@ -263,8 +263,10 @@ async fn a_list_of_workers_says_what_each_last_said_and_holds() {
         .map(|worker| without(worker.clone(), &times))
         .collect();
     let expected = json!([
-        { "worker": "rollout-1", "session": "rollout-1-1", "version": 0, "reserved": 1, "finished": 1, "cancelled_pending": 1 },
-        { "worker": "rollout-2", "session": "rollout-2-1", "version": null, "reserved": 0, "finished": 0, "cancelled_pending": 0 },
+        { "worker": "rollout-1", "session": "rollout-1-1", "version": 0, "reserved": 1, "finished": 1,
+          "cancelled_pending": 1, "last_refusal": null },
+        { "worker": "rollout-2", "session": "rollout-2-1", "version": null, "reserved": 0, "finished": 0,
+          "cancelled_pending": 0, "last_refusal": null },
     ]);
     assert_eq!(Value::from(workers), expected);
     assert_eq!(page["next"], json!(null));

@@ -32,7 +32,7 @@ async fn a_batch_is_taken_only_when_it_is_ready() {
     );
     assert_eq!(
         without(answer["batch"].clone(), &["trajectories"]),
-        json!({ "version": 0, "redelivered": false, "replayed": false, "offset": 0, "complete": true })
+        json!({ "version": 0, "redelivered": false, "replayed": false, "offset": 0, "complete": true, "final": false })
     );
     assert_eq!(prompts(&answer["batch"]["trajectories"]), "a c");
     assert_eq!(run.tables().await, "b d");
@@ -194,7 +194,10 @@ async fn the_staleness_of_each_batch_is_listed() {
     );
     assert_eq!(page["next"], json!(null));
     let (trained, taken) = (&page["batches"][0], &page["batches"][2]);
-    assert_eq!(trained["entries"], 2);
+    assert_eq!(
+        only(trained, &["entries", "final"]),
+        json!({ "entries": 2, "final": false })
+    );
     assert!(trained["published_at_ms"].as_u64() >= trained["taken_at_ms"].as_u64());
     assert_eq!(taken["published_at_ms"], json!(null));
 }

@@ -126,7 +126,7 @@ impl Run {
     }
 
     /// The open buffers as the protocol draws them, each entry by its prompt: `.` empty, lower case reserved, upper
-    /// case occupied, as in `A . g e | d c b f`.
+    /// case occupied, with a star if it was streamed, as in `A* . g e | d c b f`.
     pub(crate) async fn tables(&self) -> String {
         draw(&self.buffers().await)
     }
@@ -152,6 +152,7 @@ fn draw_slot(slot: &Value) -> String {
         Some("empty") => String::from("."),
         Some("reserved") => prompt().to_lowercase(),
         Some("occupied") => prompt().to_uppercase(),
+        Some("taken") => format!("{}*", prompt().to_uppercase()),
         _ => panic!("a slot in no state that can be drawn: {slot}"),
     }
 }

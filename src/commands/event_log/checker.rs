@@ -33,6 +33,8 @@ pub(in crate::commands) struct Checked {
     pub(in crate::commands) discarded: BTreeMap<String, u64>,
     /// Batches taken.
     pub(in crate::commands) batches: u64,
+    /// Pieces in which some of them were.
+    pub(in crate::commands) pieces: u64,
     /// Entries in them, by staleness.
     pub(in crate::commands) staleness: BTreeMap<u64, u64>,
     /// Versions published.
@@ -152,6 +154,7 @@ impl Current {
                 late: 0,
                 discarded: BTreeMap::new(),
                 batches: 0,
+                pieces: 0,
                 staleness: BTreeMap::new(),
                 published: 0,
                 redelivered: 0,
@@ -221,6 +224,7 @@ impl Current {
         checked.late = report.late;
         checked.discarded.clone_from(&report.discarded);
         checked.batches = report.takes;
+        checked.pieces = report.pieces;
         checked.redelivered = report.redelivered;
         checked.replayed = report.replayed;
         checked.trainer_sessions = report.resumes;

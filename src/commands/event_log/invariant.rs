@@ -25,8 +25,10 @@ pub(in crate::commands) enum Invariant {
     Earliest,
     /// Versions and batches come one after the other, each in its turn.
     Versions,
-    /// A batch has exactly `B` entries.
+    /// A batch has exactly `B` entries, or, as the run's last one, those that are left; and its pieces are all of it.
     BatchesComplete,
+    /// A group is finished with exactly the members that it needs, each of weights no older than it.
+    Groups,
     /// A batch that is delivered again is the one that was taken.
     ReplaysIdentical,
     /// Each step did exactly what the protocol has for it.
@@ -37,7 +39,7 @@ pub(in crate::commands) enum Invariant {
 
 impl Invariant {
     /// All of them, in the order in which they are told.
-    pub(in crate::commands) const ALL: [Self; 11] = [
+    pub(in crate::commands) const ALL: [Self; 12] = [
         Self::Bound,
         Self::APlaceForEveryone,
         Self::Capacity,
@@ -46,6 +48,7 @@ impl Invariant {
         Self::Earliest,
         Self::Versions,
         Self::BatchesComplete,
+        Self::Groups,
         Self::ReplaysIdentical,
         Self::Steps,
         Self::Sequence,
@@ -57,7 +60,9 @@ impl Invariant {
             Fault::Invariant(violation) => Self::violated(violation),
             Fault::CannotGoOn(Misfit::NoSuchPlace { .. }) => Self::APlaceForEveryone,
             Fault::InTwoBatches { .. } | Fault::CannotGoOn(Misfit::NotInTables { .. }) => Self::Once,
-            Fault::Incomplete { .. } => Self::BatchesComplete,
+            Fault::Incomplete { .. } | Fault::Final { .. } | Fault::Piece { .. } | Fault::TakenNotDrained { .. } => {
+                Self::BatchesComplete
+            }
             Fault::OutOfTurn { .. }
             | Fault::Publish { .. }
             | Fault::Checkpoint { .. }
@@ -83,7 +88,13 @@ impl Invariant {
             | Fault::Occupy { .. }
             | Fault::Late { .. }
             | Fault::Discard { .. }
+            | Fault::Member { .. }
+            | Fault::NotCounted { .. }
+            | Fault::GroupIncomplete { .. }
+            | Fault::Adopted { .. }
             | Fault::CheckpointRepeated { .. }
+            | Fault::DrainRepeated
+            | Fault::NotDrained
             | Fault::Prune { .. }
             | Fault::PrunedElsewhere { .. } => Self::Steps,
         }
@@ -100,6 +111,8 @@ impl Invariant {
             }
             Violation::NotEarliest { .. } | Violation::LeavesNoPlace { .. } => Self::Earliest,
             Violation::Window { .. } | Violation::Abandoned { .. } | Violation::TrainerAhead { .. } => Self::Versions,
+            Violation::Streamed { .. } => Self::BatchesComplete,
+            Violation::Group(_) => Self::Groups,
             Violation::NotKept { .. } => Self::ReplaysIdentical,
             Violation::SurplusKept { .. } => Self::Steps,
         }
@@ -115,6 +128,7 @@ impl Invariant {
             Self::Earliest => "earliest",
             Self::Versions => "versions",
             Self::BatchesComplete => "batches complete",
+            Self::Groups => "groups",
             Self::ReplaysIdentical => "replays identical",
             Self::Steps => "steps",
             Self::Sequence => "sequence",

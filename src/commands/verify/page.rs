@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use crate::commands::event_log::{Checked, Invariant, Violation};
 use crate::protocol::audit::Resumes;
-use crate::protocol::{Event, EventType, ResumeMode};
+use crate::protocol::{DrainQueue, Event, EventType, ResumeMode};
 
 /// How many effects of an event are shown.
 const MOST_EFFECTS: usize = 8;
@@ -38,7 +38,15 @@ fn figures(out: &mut impl Write, run: &Checked) -> io::Result<()> {
         run.reserved, run.occupied, run.late
     )?;
     writeln!(out, "  discarded  {}", spread(&run.discarded))?;
-    writeln!(out, "  batches    {} taken, {} published", run.batches, run.published)?;
+    let pieces = match run.pieces {
+        0 => String::new(),
+        pieces => format!(" ({} in all)", counted(pieces, "streamed piece", "streamed pieces")),
+    };
+    writeln!(
+        out,
+        "  batches    {} taken{pieces}, {} published",
+        run.batches, run.published
+    )?;
     writeln!(out, "  staleness  {}", spread(&run.staleness))?;
     writeln!(
         out,
@@ -125,6 +133,8 @@ fn headline(event: &Event) -> String {
         }
     };
     add("version", event.version.as_ref().map(|version| version as &dyn Display));
+    add("from", event.offset.as_ref().map(|offset| offset as &dyn Display));
+    add("entries", event.entries.as_ref().map(|entries| entries as &dyn Display));
     add("worker", event.worker.as_ref().map(|worker| worker as &dyn Display));
     add("trainer", event.trainer.as_ref().map(|trainer| trainer as &dyn Display));
     add(
@@ -138,6 +148,10 @@ fn headline(event: &Event) -> String {
         (event.behind, "after lost writes"),
         (event.replayed, "replayed"),
         (event.late, "late"),
+        (event.is_final, "final"),
+        (event.drain == Some(true), "begins"),
+        (event.drain == Some(false), "ends"),
+        (event.queue == Some(DrainQueue::Keep), "and keeps the queue"),
     ] {
         if holds {
             words.push(mark.to_owned());

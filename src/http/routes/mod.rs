@@ -1,8 +1,12 @@
 //! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
+mod draining;
 mod events;
+mod explaining;
+mod finishing;
 mod health;
 mod looking;
+mod members;
 mod reservations;
 mod resuming;
 mod runs;
@@ -42,8 +46,10 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(runs::put_run, runs::get_run, runs::patch_run, runs::delete_run))
         .routes(routes!(runs::list_runs))
         .routes(routes!(reservations::reserve))
-        .routes(routes!(trajectories::occupy))
-        .routes(routes!(trajectories::occupy_many))
+        .routes(routes!(finishing::occupy))
+        .routes(routes!(finishing::occupy_many))
+        .routes(routes!(members::member))
+        .routes(routes!(members::segment))
         .routes(routes!(trajectories::discard))
         .routes(routes!(trajectories::claim))
         .routes(routes!(trajectories::get_trajectory))
@@ -54,10 +60,13 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(resuming::checkpoint))
         .routes(routes!(training::next_batch))
         .routes(routes!(training::publish))
+        .routes(routes!(draining::drain))
         .routes(routes!(training::latest_version))
         .routes(routes!(training::list_batches))
         .routes(routes!(training::get_batch))
         .routes(routes!(looking::buffers))
+        .routes(routes!(explaining::explain))
+        .routes(routes!(explaining::distribution))
         .routes(routes!(events::events))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

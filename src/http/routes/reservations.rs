@@ -30,6 +30,8 @@ pub(super) struct NewReservation {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     prompts: Vec<Prompt>,
+    /// Whether groups whose owner is gone go first, each in place of one of `count`; defaults to the run's `adopt_groups`.
+    adopt: Option<bool>,
     /// How long to wait until at least one is granted.
     #[serde(default)]
     #[schema(maximum = 60000)]
@@ -79,6 +81,7 @@ pub(super) async fn reserve(
         count,
         version: new.version,
         lineage: new.lineage,
+        adopt: new.adopt,
         prompts: new.prompts,
         request_id: new.request_id,
     };

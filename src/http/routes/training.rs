@@ -10,10 +10,13 @@ use crate::http::extract::{BatchPath, Body, Query, RunPath, wait, within};
 use crate::http::problem::{Problem, ProblemDocument};
 use crate::http::{App, to_the_end};
 use crate::ledger::batches::{Batch, BatchPage};
-use crate::ledger::training::{LatestVersion, NextBatch, PublishRequest, Published, TakeRequest};
+use crate::ledger::training::{LatestVersion, NextBatch, PieceRequest, PublishRequest, Published, TakeRequest};
+use crate::protocol::ids::GREATEST_EXACT;
 use crate::protocol::{BufferId, Epoch, Lineage, Version};
 
 const MOST_BYTES_OF_WEIGHTS: usize = 2 << 10;
+/// The most entries that a batch can have.
+const MOST_ENTRIES: usize = 65_536;
 
 /// A request for the next batch.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -23,14 +26,56 @@ pub(super) struct NextBatchRequest {
     epoch: Option<Epoch>,
     /// The batch that the caller means; another one is refused.
     version: Option<BufferId>,
+    /// Whether to take it in pieces, as its entries finish.
+    #[serde(default)]
+    stream: bool,
+    /// How many entries of the batch the caller has already; required with `stream`.
+    from_offset: Option<usize>,
+    /// With `stream`: the fewest entries that are worth taking; default 1. What the batch still lacks, if that is fewer.
+    #[schema(minimum = 1, maximum = 65536)]
+    min_entries: Option<usize>,
+    /// With `stream`: the most entries to be given; no limit if left out. At least `min_entries`.
+    #[schema(minimum = 1)]
+    max_entries: Option<usize>,
     /// How long to wait for it.
     #[serde(default)]
     #[schema(maximum = 60000)]
     wait_ms: u64,
 }
 
+impl NextBatchRequest {
+    /// The piece that is asked for, if one is.
+    fn piece(&self) -> Result<Option<PieceRequest>, Problem> {
+        if !self.stream {
+            let only_of_pieces = [
+                ("from_offset", self.from_offset),
+                ("min_entries", self.min_entries),
+                ("max_entries", self.max_entries),
+            ];
+            return match only_of_pieces.into_iter().find(|(_, said)| said.is_some()) {
+                Some((field, _)) => Err(Problem::invalid(field, "only with `stream`")),
+                None => Ok(None),
+            };
+        }
+        let Some(from) = self.from_offset else {
+            return Err(Problem::invalid("from_offset", "required with `stream`"));
+        };
+        let min_entries = within("min_entries", self.min_entries.unwrap_or(1), 1..=MOST_ENTRIES)?;
+        if let Some(max_entries) = self.max_entries {
+            within("max_entries", max_entries, min_entries..=usize::MAX)?;
+        }
+        Ok(Some(PieceRequest {
+            from: from.min(usize::try_from(GREATEST_EXACT).unwrap_or(usize::MAX)),
+            min_entries,
+            // More than any batch has is no limit.
+            max_entries: self.max_entries.filter(|most| *most <= MOST_ENTRIES),
+        }))
+    }
+}
+
 /// Takes the next batch, or the one that was taken and whose successor is not published yet, or the next that is to be trained
-/// again after a resume from an older checkpoint.
+/// again after a resume from an older checkpoint. With `stream`, takes it in pieces: the answer to the same `from_offset` is the
+/// same piece, as long as `min_entries` and `max_entries` are the same.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/batches/next", tag = "training", params(("run" = String, Path)),
     request_body = NextBatchRequest,
@@ -53,11 +98,12 @@ pub(super) async fn next_batch(
     } else {
         Some(app.place_to_wait()?)
     };
-    let request = TakeRequest {
+    let piece = request.piece()?;
+    let batch = TakeRequest {
         epoch: request.epoch,
         version: request.version,
     };
-    Ok(app.waiting.take(&run, request, wait).await?.into())
+    Ok(app.waiting.next_batch(&run, batch, piece, wait).await?.into())
 }
 
 /// A version to publish.
@@ -191,7 +237,7 @@ pub(super) struct BatchQuery {
     max_entries: Option<usize>,
 }
 
-/// A batch that was taken, whole or a part of it.
+/// A batch that was taken, whole or a part of it; of one that is streamed, what was taken of it so far.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/batches/{version}", tag = "looking",
     params(("run" = String, Path), ("version" = u64, Path), BatchQuery),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::protocol::invariants::Violation;
 use crate::protocol::tables::{
-    CheckpointRefusal, ConfigRefusal, DiscardRefusal, Misfit, OccupyRefusal, PruneRefusal, PublishRefusal,
-    ReserveRefusal, ResumeRefusal, SessionRefusal,
+    CheckpointRefusal, ConfigRefusal, DiscardRefusal, MemberRefusal, Misfit, OccupyRefusal, PruneRefusal,
+    PublishRefusal, ReserveRefusal, ResumeRefusal, SessionRefusal,
 };
 use crate::protocol::{BufferId, Effect, TrajectoryId, Version};
 
@@ -22,6 +22,19 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "event {}: {}", self.seq, self.fault)
     }
+}
+
+/// A piece of a batch, as an event tells it or as it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PieceTold {
+    /// The batch.
+    pub version: Version,
+    /// How many of its entries were taken before.
+    pub offset: usize,
+    /// How many were taken then.
+    pub entries: usize,
+    /// Whether it ended a batch that is shorter than the others.
+    pub is_final: bool,
 }
 
 /// What is wrong at an event.
@@ -58,14 +71,14 @@ pub enum Fault {
     #[error(transparent)]
     Invariant(#[from] Violation),
     /// An effect is not the one that the protocol has here.
-    #[error("effect {position} is {}, and should be {}", or_none(.logged.as_ref()), or_none(.expected.as_ref()))]
+    #[error("effect {position} is {}, and should be {}", or_none(.logged.as_deref()), or_none(.expected.as_deref()))]
     Effect {
         /// Which of the event's effects, from 0.
         position: usize,
         /// What the log says.
-        logged: Option<Effect>,
+        logged: Option<Box<Effect>>,
         /// What the model does.
-        expected: Option<Effect>,
+        expected: Option<Box<Effect>>,
     },
     /// Entries were admitted that the protocol refuses.
     #[error("a reserve that is to be refused: {0}")]
@@ -78,8 +91,8 @@ pub enum Fault {
         /// Why it is refused.
         refusal: OccupyRefusal,
     },
-    /// An occupy is marked late and is not, or is late and not marked.
-    #[error("the occupy is marked late: {marked}, and should be the contrary")]
+    /// A step is marked late and brought nothing back, or did and is not marked.
+    #[error("the step is marked late: {marked}, and should be the contrary")]
     Late {
         /// The event's mark.
         marked: bool,
@@ -91,6 +104,36 @@ pub enum Fault {
         id: TrajectoryId,
         /// Why it is refused.
         refusal: DiscardRefusal,
+    },
+    /// A member, or a segment, was recorded that could not be.
+    #[error("a report that is to be refused: {id}: {refusal}")]
+    Member {
+        /// The entry.
+        id: TrajectoryId,
+        /// Why it is refused.
+        refusal: MemberRefusal,
+    },
+    /// A member, or a segment, was recorded that changes nothing: it was reported before, or its group was filled.
+    #[error("what was reported of {id} does not count, and is no step")]
+    NotCounted {
+        /// The entry.
+        id: TrajectoryId,
+    },
+    /// A group was adopted that has an owner, or is newer than the worker's weights.
+    #[error("{id} was adopted, and is no group that this reserve may adopt")]
+    Adopted {
+        /// The group.
+        id: TrajectoryId,
+    },
+    /// A group was occupied before it was filled.
+    #[error("{id} was occupied with {complete} complete members, not {group_size}")]
+    GroupIncomplete {
+        /// The group.
+        id: TrajectoryId,
+        /// How many are complete.
+        complete: usize,
+        /// `G`.
+        group_size: u32,
     },
     /// A batch was taken out of turn: again, or before the version before it was published.
     #[error(
@@ -116,6 +159,32 @@ pub enum Fault {
         entries: usize,
         /// `B`.
         batch_size: usize,
+    },
+    /// A batch is marked as the run's last, shorter one and is not, or is and not marked.
+    #[error("the batch is marked final: {marked}, and should be the contrary")]
+    Final {
+        /// The event's mark.
+        marked: bool,
+    },
+    /// A piece of a batch is not the one that follows on what was taken.
+    #[error("the piece is {logged}, and should be {}", .expected.map_or_else(|| "none".to_owned(), |piece| piece.to_string()))]
+    Piece {
+        /// What the log says.
+        logged: PieceTold,
+        /// What the model takes then, if anything.
+        expected: Option<PieceTold>,
+    },
+    /// A drain began or ended that had done so before.
+    #[error("the drain changed nothing")]
+    DrainRepeated,
+    /// Entries were discarded as what a run left over that was not at its end, or others than these.
+    #[error("these entries are not what a drained run has left over")]
+    NotDrained,
+    /// What a drained run left over was taken, and was to be discarded.
+    #[error("batch {version} was taken, and what the run has left over is to be discarded")]
+    TakenNotDrained {
+        /// The batch.
+        version: Version,
     },
     /// *Once*: an entry is in two batches.
     #[error("once: {id} is in batch {first} and in batch {second}")]

@@ -17,12 +17,17 @@ impl Run {
         faults: &mut Vec<Fault>,
     ) -> Result<(), Misfit> {
         match event.event_type {
-            EventType::Occupy => return self.occupied(effects, faults),
+            EventType::Occupy | EventType::Member => return self.occupied(effects, faults),
             EventType::TrainerOpened => return self.resumed(event, effects, report),
             _ => self.logged.replay(effects)?,
         }
         match (event.event_type, event.version, &event.config) {
-            (EventType::Take, Some(version), _) => self.taken(version, report, faults)?,
+            (EventType::Take, Some(version), _) => self.taken(version, event.is_final, report, faults)?,
+            (EventType::Stream, ..) => self.streamed(event, report, faults)?,
+            (EventType::Drain, ..) => {
+                let drain = event.drain.unwrap_or_default();
+                self.logged.drain(drain.then(|| event.queue.unwrap_or_default()));
+            }
             (EventType::Deliver, Some(version), _) => self.delivered(version, report, faults),
             (EventType::Publish, Some(version), _) => self.logged.replay_publish(version)?,
             (EventType::Checkpoint, Some(version), _) => self.logged.replay_checkpoint(version),
@@ -73,12 +78,18 @@ impl Run {
     }
 
     /// Buffer `version` is a batch now, if it is the next one; if not, that was told, and nothing has happened.
-    fn taken(&mut self, version: Version, report: &mut Report, faults: &mut Vec<Fault>) -> Result<(), Misfit> {
+    fn taken(
+        &mut self,
+        version: Version,
+        is_final: bool,
+        report: &mut Report,
+        faults: &mut Vec<Fault>,
+    ) -> Result<(), Misfit> {
         if self.logged.next_buffer() != BufferId(version.0) {
             return Ok(());
         }
         let entries = self.logged.replay_take()?;
-        self.check_batch(version, &entries, faults);
+        self.check_batch(version, &entries, is_final, faults);
         report.takes += 1;
         report.batches.push(BatchReport::of(version, &entries));
         Ok(())
@@ -97,8 +108,15 @@ impl Run {
         self.logged.replay_deliver(version);
     }
 
-    /// A batch has exactly `B` entries, all within the bound, and none that is in another batch.
-    fn check_batch(&mut self, version: Version, entries: &[BatchEntry], faults: &mut Vec<Fault>) {
+    /// A batch has exactly `B` entries, unless it is the run's last one, all within the bound, and none that is in another
+    /// batch.
+    pub(super) fn check_batch(
+        &mut self,
+        version: Version,
+        entries: &[BatchEntry],
+        is_final: bool,
+        faults: &mut Vec<Fault>,
+    ) {
         let config = self.logged.config();
         let batch_size = config.batch_size as usize;
         let incomplete = Fault::Incomplete {
@@ -106,7 +124,7 @@ impl Run {
             entries: entries.len(),
             batch_size,
         };
-        if entries.len() != batch_size && !faults.contains(&incomplete) {
+        if entries.len() != batch_size && !is_final && !faults.contains(&incomplete) {
             faults.push(incomplete);
         }
         for entry in entries {

@@ -7,9 +7,11 @@
 
 mod batches;
 mod finding;
+mod groups;
 mod happening;
 mod report;
 mod run;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod trainer;
@@ -18,7 +20,7 @@ use super::tables::SlotTables;
 use super::{Event, EventType, RunConfig};
 use run::Run;
 
-pub use finding::{Fault, Finding};
+pub use finding::{Fault, Finding, PieceTold};
 pub use report::{BatchReport, Report, Resumes};
 
 /// Follows the events of one run, from its first.

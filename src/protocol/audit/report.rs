@@ -18,10 +18,18 @@ pub struct Report {
     pub occupied: u64,
     /// Entries that were discarded and saved by a late occupy.
     pub late: u64,
+    /// Members of groups that finished, and that failed, as far as they count.
+    pub members: u64,
+    /// Groups whose session ended, and that kept their slot and members.
+    pub orphaned: u64,
+    /// Groups that got another owner.
+    pub adopted: u64,
     /// Entries discarded, by reason. One that was saved by a late occupy counts here too.
     pub discarded: BTreeMap<String, u64>,
     /// Batches taken: as many as there are in `batches`.
     pub takes: u64,
+    /// Pieces of batches that were taken.
+    pub pieces: u64,
     /// Times that the batch in training was delivered to another trainer session.
     pub redelivered: u64,
     /// Times that a batch was delivered to be trained again in a replay.
@@ -89,6 +97,9 @@ impl Report {
                 Effect::Discarded { reason, .. } => {
                     *self.discarded.entry(reason.to_string()).or_insert(0) += 1;
                 }
+                Effect::Member { .. } => self.members += 1,
+                Effect::Orphaned { .. } => self.orphaned += 1,
+                Effect::Adopted { .. } => self.adopted += 1,
                 _ => {}
             }
         }

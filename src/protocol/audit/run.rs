@@ -4,7 +4,7 @@ use super::batches::Batches;
 use super::{Fault, Report};
 use crate::protocol::invariants::{self, Violation};
 use crate::protocol::tables::SlotTables;
-use crate::protocol::{Effect, Event, EventType, Version, Weights};
+use crate::protocol::{Effect, Event, EventType, Reason, Version, Weights};
 
 #[derive(Debug)]
 pub(super) struct Run {
@@ -65,19 +65,20 @@ impl Run {
                     version: version(event)?,
                     lineage: event.lineage.unwrap_or_default(),
                 };
-                Ok(self.model.reserve(weights, &event.ids)?.effects)
+                self.expected_of_reserve(event, weights)
             }
+            EventType::Claim => Ok(event.ids.iter().flat_map(|id| self.model.claim(*id)).collect()),
+            EventType::Member => self.expected_of_member(event),
+            EventType::Segment => self.expected_of_segment(event),
             EventType::Occupy => self.expected_of_occupy(event),
+            EventType::Discard if event.reason == Some(Reason::Drained) => self.expected_of_drained(event),
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
-            EventType::Claim
-            | EventType::Member
-            | EventType::Segment
-            | EventType::Stream
-            | EventType::Feed
-            | EventType::Drain => Ok(Vec::new()),
-            EventType::Take => self.expected_of_take(version(event)?),
+            EventType::Feed => Ok(Vec::new()),
+            EventType::Take => self.expected_of_take(event),
+            EventType::Stream => self.expected_of_stream(event),
+            EventType::Drain => self.expected_of_drain(event),
             EventType::Deliver => self.expected_of_deliver(event),
             EventType::Publish => self.expected_of_publish(version(event)?),
             EventType::TrainerOpened => self.expected_of_resume(event),
@@ -88,19 +89,10 @@ impl Run {
 
     fn expected_of_occupy(&mut self, event: &Event) -> Result<Vec<Effect>, Fault> {
         let mut effects = Vec::new();
-        let mut late = false;
         for &id in &event.ids {
-            match self.model.occupy(id) {
-                Ok(occupied) => {
-                    late |= occupied.late && !occupied.repeated;
-                    effects.extend(occupied.effects);
-                }
-                Err(refusal) => return Err(Fault::Occupy { id, refusal }),
-            }
+            effects.extend(self.finish(event, id)?);
         }
-        if late != event.late {
-            return Err(Fault::Late { marked: event.late });
-        }
+        check_late(event, &effects)?;
         Ok(effects)
     }
 
@@ -114,7 +106,12 @@ impl Run {
         let reason = event.reason.as_ref().ok_or(Fault::Missing("reason"))?;
         let mut effects = Vec::new();
         for &id in &event.ids {
-            match self.model.discard(id, reason.clone()) {
+            let discarded = if reason.is_of_the_holder() {
+                self.model.lose(id, reason.clone())
+            } else {
+                self.model.discard(id, reason.clone())
+            };
+            match discarded {
                 Ok(discarded) => effects.extend(discarded.effects),
                 Err(refusal) => return Err(Fault::Discard { id, refusal }),
             }
@@ -150,6 +147,15 @@ pub(super) fn version(event: &Event) -> Result<Version, Fault> {
     event.version.ok_or(Fault::Missing("version"))
 }
 
+/// Whether an event is marked late that brought an entry back, and no other is.
+pub(super) fn check_late(event: &Event, expected: &[Effect]) -> Result<(), Fault> {
+    let late = expected.iter().any(|effect| matches!(effect, Effect::Reserved { .. }));
+    if late == event.late {
+        return Ok(());
+    }
+    Err(Fault::Late { marked: event.late })
+}
+
 /// Whether the logged effects are the expected ones; the first that is not is told.
 fn same(logged: &[Effect], expected: &[Effect], faults: &mut Vec<Fault>) -> bool {
     let longest = logged.len().max(expected.len());
@@ -157,8 +163,8 @@ fn same(logged: &[Effect], expected: &[Effect], faults: &mut Vec<Fault>) -> bool
     if let Some(position) = differs {
         faults.push(Fault::Effect {
             position,
-            logged: logged.get(position).cloned(),
-            expected: expected.get(position).cloned(),
+            logged: logged.get(position).cloned().map(Box::new),
+            expected: expected.get(position).cloned().map(Box::new),
         });
     }
     differs.is_none()

@@ -1,8 +1,12 @@
 //! Good logs pass, and each kind of fault planted into one is found.
 
+mod adoption_faults;
 mod broken_logs;
 mod faults;
+mod group_faults;
+mod groups;
 mod journal;
+mod pieces;
 mod trainer;
 
 use super::{Auditor, BatchReport, Finding, Report};

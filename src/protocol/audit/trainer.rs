@@ -6,7 +6,23 @@ use crate::protocol::tables::{Behind, Delivery, Resume, Take};
 use crate::protocol::{BufferId, Effect, Epoch, Event, Lineage, Version};
 
 impl Run {
-    pub(super) fn expected_of_take(&mut self, version: Version) -> Result<Vec<Effect>, Fault> {
+    pub(super) fn expected_of_take(&mut self, event: &Event) -> Result<Vec<Effect>, Fault> {
+        let version = version(event)?;
+        self.refuse_out_of_turn(version)?;
+        match self.model.take(Some(self.trainer()))? {
+            Take::Taken { is_final, .. } if is_final != event.is_final => Err(Fault::Final { marked: event.is_final }),
+            Take::Taken { effects, .. } => Ok(effects),
+            Take::NotReady { occupied, needed, .. } => Err(Fault::Incomplete {
+                version,
+                entries: occupied,
+                batch_size: needed,
+            }),
+            Take::Drained { .. } => Err(Fault::TakenNotDrained { version }),
+        }
+    }
+
+    /// Entries are taken, or a batch in pieces, of buffer `H` alone, and only by a trainer that waits for it.
+    pub(super) fn refuse_out_of_turn(&self, version: Version) -> Result<(), Fault> {
         let policy_version = self.model.policy_version();
         let trainer_version = self.model.trainer_version();
         let next_buffer = self.model.next_buffer();
@@ -18,14 +34,7 @@ impl Run {
                 next_buffer,
             });
         }
-        match self.model.take(Some(self.trainer()))? {
-            Take::Taken { effects, .. } => Ok(effects),
-            Take::NotReady { occupied, needed, .. } => Err(Fault::Incomplete {
-                version,
-                entries: occupied,
-                batch_size: needed,
-            }),
-        }
+        Ok(())
     }
 
     /// Only the first delivery to a session is a step.
@@ -91,7 +100,7 @@ impl Run {
     }
 
     /// A call that had an effect was one of the last session.
-    fn trainer(&self) -> Epoch {
+    pub(super) fn trainer(&self) -> Epoch {
         self.model.epoch()
     }
 }

@@ -5,16 +5,18 @@
 //! whole and each entry in at most one (*Once*) is a matter of a run's history: the [`audit`](super::audit) follows it.
 
 mod earliest;
+mod groups;
 #[cfg(test)]
 mod tests;
 mod violation;
 
 use std::collections::BTreeMap;
 
-use super::tables::{BufferState, BufferView, Entry, EntryState, SlotState, SlotTables};
+use super::tables::{BufferState, BufferView, EntryState, SlotState, SlotTables};
 use super::{BufferId, Place, RunConfig, Slot, TrajectoryId, Version, Weights};
 
 pub use earliest::Demand;
+pub use groups::GroupViolation;
 pub use violation::Violation;
 
 /// Everything that is wrong with the tables; nothing, if all is well.
@@ -26,7 +28,9 @@ pub fn check(tables: &SlotTables) -> Vec<Violation> {
         &tables.buffers(),
     );
     records(tables, &mut violations);
+    streamed(tables, &mut violations);
     trainer(tables, &mut violations);
+    groups::check(tables, &mut violations);
     violations
 }
 
@@ -231,10 +235,24 @@ fn trainer(tables: &SlotTables, violations: &mut Vec<Violation>) {
         violations.push(Violation::NotKept { batch });
     }
     for (id, entry) in tables.entries().filter(|(_, entry)| entry.place().is_some()) {
-        let Entry { version, lineage, .. } = *entry;
+        let Weights { version, lineage } = entry.newest_weights();
         if tables.is_abandoned(Weights { version, lineage }) {
             violations.push(Violation::Abandoned { id, version, lineage });
         }
+    }
+}
+
+/// Pieces are taken of buffer `V` alone, and of what has finished; a batch of which nothing is left is one, and open no more.
+fn streamed(tables: &SlotTables, violations: &mut Vec<Violation>) {
+    let streamed = tables.streamed();
+    if streamed == 0 {
+        return;
+    }
+    let batch_size = tables.config().batch_size as usize;
+    let next_buffer = tables.next_buffer();
+    let is_idle = next_buffer == BufferId(tables.policy_version().0);
+    if !is_idle || streamed >= batch_size || tables.streamed_entries().len() != streamed {
+        violations.push(Violation::Streamed { next_buffer, streamed });
     }
 }
 
@@ -252,8 +270,9 @@ fn records(tables: &SlotTables, violations: &mut Vec<Violation>) {
     for (id, entry) in tables.entries() {
         let recorded = match entry.state {
             EntryState::Reserved { place } => Some((place, entry.version, false)),
-            EntryState::Occupied { place } => Some((place, entry.version, true)),
-            EntryState::Taken { .. } | EntryState::Discarded { .. } => None,
+            EntryState::Occupied { place } if !tables.is_streamed(place) => Some((place, entry.version, true)),
+            EntryState::Taken { place } if tables.is_streamed(place) => Some((place, entry.version, true)),
+            EntryState::Occupied { .. } | EntryState::Taken { .. } | EntryState::Discarded { .. } => None,
         };
         if slots.remove(&id) != recorded {
             violations.push(Violation::Misplaced { id });

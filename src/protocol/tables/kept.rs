@@ -113,6 +113,7 @@ impl SlotTables {
             batch.retain(|entry| entry.id != id);
             if batch.is_empty() {
                 self.batches.remove(&version);
+                self.finals.remove(&version);
             }
         }
     }

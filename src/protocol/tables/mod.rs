@@ -7,10 +7,16 @@
 //! it did to the entries: [`SlotTables::replay`] of them on a copy of the tables gives the same tables. The trainer's
 //! steps change its own standing too, and have a replay each.
 
+mod adopt;
 mod buffer;
 mod discard;
+mod drain;
+mod finish;
+mod generated;
+mod group;
 mod kept;
 mod lineage;
+mod member;
 mod moves;
 mod occupy;
 mod publish;
@@ -19,30 +25,40 @@ mod replay;
 mod replay_trainer;
 mod reserve;
 mod resume;
+mod segment;
 mod session;
+mod stream;
 mod take;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BufferId, Effect, Epoch, Lineage, Place, Reason, RunConfig, Slot, TrajectoryId, Version, Weights};
+use super::{
+    BufferId, DrainQueue, Effect, Epoch, Lineage, Place, Reason, RunConfig, Slot, TrajectoryId, Version, Weights,
+};
 use buffer::Buffer;
 use lineage::RewindPoints;
 use session::Session;
 
 pub use buffer::{BufferState, BufferView, SlotState};
 pub use discard::{DiscardRefusal, Discarded};
+pub use finish::{Finished, FinishedAs};
+pub use generated::{Generated, WeightsRefusal};
+pub use group::GroupMember;
 pub use kept::{CheckpointRefusal, Checkpointed, PruneRefusal};
+pub use member::{Member, MemberEnd, MemberOutcome, MemberRefusal};
 pub use occupy::{Occupied, OccupyRefusal};
 pub use publish::{Publish, PublishRefusal};
 pub use replay::Misfit;
 pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
 pub use resume::{Behind, Resume, ResumeKind, ResumeRefusal, Resumed};
+pub use segment::Segmented;
 pub use session::SessionRefusal;
+pub use stream::{Piece, Stream, StreamRefusal, StreamRequest};
 pub use take::{BatchEntry, Delivery, Take};
 
 /// The slot tables of a run, and the record of every entry that ever had a place in them.
@@ -54,6 +70,10 @@ pub struct SlotTables {
     window: VecDeque<Buffer>,
     /// The first buffer not yet wholly taken. The window may be empty (η = 0, trainer busy), so this is kept apart.
     next_buffer: BufferId,
+    /// How many entries of buffer `H` are taken, in its front-most slots; fewer than `batch_size`.
+    streamed: usize,
+    /// Whether the run is being finished.
+    draining: Option<DrainQueue>,
     /// `T`, the version that the trainer process stands at.
     trainer_version: Version,
     /// The trainer's session: which, and what was delivered to it.
@@ -65,6 +85,8 @@ pub struct SlotTables {
     rewinds: RewindPoints,
     /// What is remembered of the taken batches, in slot order. A forced resume leaves numbers out.
     batches: BTreeMap<Version, Vec<BatchEntry>>,
+    /// Those that were taken shorter than the others, because the run ended.
+    finals: BTreeSet<Version>,
     /// Batches below this one have been let go of, and may be forgotten.
     oldest_kept: Version,
     entries: BTreeMap<TrajectoryId, Entry>,
@@ -75,10 +97,16 @@ pub struct SlotTables {
 pub struct Entry {
     /// The policy version it was admitted under, fixed from then on.
     pub version: Version,
-    /// The run's lineage when it was admitted: a later one may have abandoned its version.
+    /// The newest version that generated any part of it (*Partial rollout*).
+    pub newest: Version,
+    /// The run's lineage when that was recorded: a later one may have abandoned the version.
     pub lineage: Lineage,
     /// Whether it was discarded once and saved by a late occupy.
     pub late: bool,
+    /// Whether the session that held it is gone, and it waits for another (*Adoption*).
+    pub orphan: bool,
+    /// Of a group, the members that were reported and count, by index.
+    pub members: BTreeMap<u32, GroupMember>,
     /// What has become of it.
     pub state: EntryState,
 }
@@ -96,7 +124,7 @@ pub enum EntryState {
         /// Its slot.
         place: Place,
     },
-    /// Trained, or in training.
+    /// Trained, or in training: in a batch, or in a piece of one, and then still in its open buffer.
     Taken {
         /// The batch, and the slot that it had in it.
         place: Place,
@@ -121,7 +149,7 @@ pub enum DiscardedFrom {
 }
 
 impl Entry {
-    /// The open slot that the entry sits in, while it does.
+    /// The open slot that the entry sits in, while it does and can leave it.
     pub fn place(&self) -> Option<Place> {
         match self.state {
             EntryState::Reserved { place } | EntryState::Occupied { place } => Some(place),
@@ -147,6 +175,9 @@ impl SlotTables {
             first_lineage: Lineage::default(),
             rewinds: RewindPoints::default(),
             batches: BTreeMap::new(),
+            finals: BTreeSet::new(),
+            streamed: 0,
+            draining: None,
             entries: BTreeMap::new(),
             config,
         }
@@ -244,7 +275,7 @@ impl SlotTables {
         self.entries.iter().map(|(id, entry)| (*id, entry))
     }
 
-    /// How many entries are being generated: what `max_concurrency` limits.
+    /// How many entries are reserved.
     pub fn reserved(&self) -> usize {
         self.reservations().count()
     }

@@ -3,6 +3,8 @@
 //!
 //! Slots are written only here, together with the record of the entry, so that the two never disagree.
 
+use std::collections::BTreeMap;
+
 use super::{
     Buffer, BufferId, DiscardedFrom, Effect, Entry, EntryState, Place, Reason, SlotState, SlotTables, TrajectoryId,
     Version,
@@ -98,10 +100,13 @@ impl SlotTables {
         let lineage = self.lineage;
         let entry = self.entries.entry(id).or_insert_with(|| Entry {
             version,
+            newest: version,
             lineage,
             late: false,
+            orphan: false,
+            members: BTreeMap::new(),
             state: state.clone(),
         });
-        entry.state = state;
+        entry.become_of(state);
     }
 }

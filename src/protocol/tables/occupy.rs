@@ -1,6 +1,6 @@
 //! *Occupy* and *Late occupy*: an entry finishes, and takes the earliest legal place there is at that moment.
 
-use super::{Buffer, Effect, EntryState, Place, Reason, SlotTables, TrajectoryId, Version, Weights};
+use super::{Buffer, Effect, Entry, EntryState, MemberRefusal, Place, Reason, SlotTables, TrajectoryId, Version};
 
 /// What an Occupy did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,14 @@ pub enum OccupyRefusal {
     /// No such entry was ever admitted, or it has been forgotten.
     #[error("no such entry")]
     Unknown,
-    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, or there is no slot that
-    /// Reserve could give it.
+    /// The entry is a group, which [`SlotTables::occupy_group`] occupies.
+    #[error("the entry is a group")]
+    Group,
+    /// What the caller reports with it is refused.
+    #[error(transparent)]
+    Member(#[from] MemberRefusal),
+    /// It was discarded, and cannot come back: its reason forbids it, its weights are abandoned, the run is finished, or
+    /// there is no slot that Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
     /// All buffers that it may be trained in are ready. The surplus rule discards such a reservation at once, so this
@@ -32,7 +38,7 @@ pub enum OccupyRefusal {
 }
 
 impl SlotTables {
-    /// The entry has finished: it occupies the front-most empty slot of the earliest legal buffer that is not ready
+    /// The entry, a single trajectory, has finished: it occupies the front-most empty slot of the earliest legal buffer that is not ready
     /// and has one, after a cascade into the slot that it leaves.
     ///
     /// # Errors
@@ -40,7 +46,10 @@ impl SlotTables {
     /// As [`OccupyRefusal`] says.
     pub fn occupy(&mut self, id: TrajectoryId) -> Result<Occupied, OccupyRefusal> {
         let entry = self.entries.get(&id).ok_or(OccupyRefusal::Unknown)?;
-        let (version, lineage, late) = (entry.version, entry.lineage, entry.late);
+        let (version, late) = (entry.version, entry.late);
+        if self.config.has_groups() {
+            return Err(OccupyRefusal::Group);
+        }
         match &entry.state {
             EntryState::Occupied { place } | EntryState::Taken { place } => Ok(Occupied {
                 place: *place,
@@ -59,37 +68,37 @@ impl SlotTables {
                 })
             }
             EntryState::Discarded { reason, .. } => {
-                let reason = reason.clone();
-                self.occupy_late(id, Weights { version, lineage }, reason)
+                let from = self.late_slot(entry, reason)?;
+                let mut effects = Vec::new();
+                self.admit_late(id, version, from, &mut effects);
+                let place = self.finish(id, version, from, &mut effects)?;
+                Ok(Occupied {
+                    place,
+                    late: true,
+                    repeated: false,
+                    effects,
+                })
             }
         }
     }
 
-    /// *Late occupy*: reserved and occupied in one step, if Reserve has a slot for the version.
-    fn occupy_late(&mut self, id: TrajectoryId, weights: Weights, reason: Reason) -> Result<Occupied, OccupyRefusal> {
-        if !reason.allows_late_occupy() || self.is_abandoned(weights) {
-            return Err(OccupyRefusal::Discarded(reason));
-        }
-        let version = weights.version;
-        let Some(from) = self.reservable(version) else {
-            return Err(OccupyRefusal::Discarded(reason));
-        };
-        let mut effects = Vec::new();
-        self.admit(id, version, from, &mut effects);
-        let place = self.finish(id, version, from, &mut effects)?;
+    /// *Late occupy*: the slot that an entry discarded for `reason` comes back to, if it may.
+    pub(super) fn late_slot(&self, entry: &Entry, reason: &Reason) -> Result<Place, OccupyRefusal> {
+        let slot = self.reservable(entry.version);
+        slot.filter(|_| self.may_return_late(entry, reason))
+            .ok_or_else(|| OccupyRefusal::Discarded(reason.clone()))
+    }
+
+    /// *Late occupy*: reserved, to be occupied in the same step.
+    pub(super) fn admit_late(&mut self, id: TrajectoryId, version: Version, to: Place, effects: &mut Vec<Effect>) {
+        self.admit(id, version, to, effects);
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.late = true;
         }
-        Ok(Occupied {
-            place,
-            late: true,
-            repeated: false,
-            effects,
-        })
     }
 
     /// *Occupy* of an entry reserved at `from`, with the surplus rule. Returns the slot it occupies.
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         id: TrajectoryId,
         version: Version,

@@ -17,26 +17,32 @@ pub(super) struct Displaced {
 }
 
 impl SlotTables {
-    /// Back to `version`: the weights after it are abandoned, with every entry that one of them generated, and the kept
-    /// batches from it on are batches no longer.
+    /// Back to `version`: the weights after it are abandoned, with every entry of which they generated any part, and the
+    /// kept batches from it on are batches no longer.
     pub(super) fn rewind(&mut self, version: Version, effects: &mut Vec<Effect>) {
         self.forget_let_go_of(version, effects);
         let finished = self.dissolve_batches(version);
         let (staying, leaving) = self
             .in_order_of_placing(finished)
             .into_iter()
-            .partition(|entry| entry.version <= version);
+            .partition(|entry| self.newest(entry) <= version);
         self.start_from(version);
         self.oldest_kept = self.oldest_kept.min(version);
         self.leave(leaving, &Reason::Rewound, effects);
         self.place_anew(staying, effects);
     }
 
-    /// On to `version`, which the ledger has not reached: what is too stale for it is lost, and batches stay.
+    /// On to `version`, which the ledger has not reached: what is too stale for it is lost, and batches stay. What was taken of
+    /// an unfinished one is trained, and there is no batch to keep it in.
     pub(super) fn jump(&mut self, version: Version, effects: &mut Vec<Effect>) {
-        let (staying, leaving) = self
-            .in_order_of_placing(Vec::new())
+        let displaced = self.in_order_of_placing(Vec::new());
+        for BatchEntry { id, .. } in self.streamed_entries() {
+            self.forget(id);
+            effects.push(Effect::Pruned { id });
+        }
+        let (staying, leaving) = displaced
             .into_iter()
+            .filter(|entry| self.entries.contains_key(&entry.id))
             .partition(|entry| self.deadline(entry.version) >= BufferId(version.0));
         self.start_from(version);
         self.leave(leaving, &Reason::TooStale, effects);
@@ -49,6 +55,7 @@ impl SlotTables {
         self.trainer_version = version;
         self.next_buffer = BufferId(version.0);
         self.window = empty_window(version, &self.config);
+        self.streamed = 0;
     }
 
     /// Forgets what is left of the batches from `from` on that are let go of: their numbers are given anew.
@@ -67,6 +74,7 @@ impl SlotTables {
     /// The entries of the batches from `from` on, by place. The batches are no longer.
     pub(super) fn dissolve_batches(&mut self, from: Version) -> Vec<Displaced> {
         let mut displaced = Vec::new();
+        self.finals.split_off(&from);
         for (batch, entries) in self.batches.split_off(&from) {
             for BatchEntry { id, version } in entries {
                 let from = match self.entries.get(&id).map(|entry| &entry.state) {
@@ -93,6 +101,12 @@ impl SlotTables {
         finished.extend(occupied.map(displaced(DiscardedFrom::Occupied)));
         finished.extend(self.reservations().map(displaced(DiscardedFrom::Reserved)));
         finished
+    }
+
+    /// The newest version that generated any part of it.
+    fn newest(&self, displaced: &Displaced) -> Version {
+        let entry = self.entries.get(&displaced.id);
+        entry.map_or(displaced.version, |entry| entry.newest)
     }
 
     fn leave(&mut self, leaving: Vec<Displaced>, reason: &Reason, effects: &mut Vec<Effect>) {

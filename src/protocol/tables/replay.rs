@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{DiscardedFrom, Effect, Entry, EntryState, Place, SlotState, SlotTables, TrajectoryId, Version};
+use super::{
+    DiscardedFrom, Effect, Entry, EntryState, GroupMember, Place, SlotState, SlotTables, TrajectoryId, Version,
+};
 
 /// A step that tables cannot follow. They are unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -73,50 +75,71 @@ impl SlotTables {
         let id = effect.id();
         match effect {
             Effect::Reserved { version, to, .. } => {
-                let admitted_before = self.entries.get(&id);
-                let entry = Entry {
-                    version: *version,
-                    lineage: admitted_before.map_or(self.lineage, |entry| entry.lineage),
-                    late: admitted_before.is_some(),
-                    state: EntryState::Reserved { place: *to },
-                };
-                self.entries.insert(id, entry);
+                let late = self.entries.contains_key(&id);
+                self.record(id, *version, EntryState::Reserved { place: *to });
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    entry.version = *version;
+                    entry.late = late;
+                }
             }
             Effect::Moved { to, .. } | Effect::Replaced { to, .. } => {
-                let state = self.state_in_tables(id)?;
-                *state = match state {
+                let entry = self.entry_in_tables(id)?;
+                entry.state = match entry.state {
                     EntryState::Reserved { .. } => EntryState::Reserved { place: *to },
                     _ => EntryState::Occupied { place: *to },
                 };
             }
             Effect::Occupied { to, .. } | Effect::Promoted { to, .. } => {
-                *self.state_in_tables(id)? = EntryState::Occupied { place: *to };
+                self.entry_in_tables(id)?.become_of(EntryState::Occupied { place: *to });
             }
             Effect::Discarded { reason, .. } => {
-                let state = self.state_in_tables(id)?;
-                *state = EntryState::Discarded {
-                    reason: reason.clone(),
-                    discarded_from: match state {
-                        EntryState::Reserved { .. } => DiscardedFrom::Reserved,
-                        _ => DiscardedFrom::Occupied,
-                    },
+                let entry = self.entry_in_tables(id)?;
+                let discarded_from = match entry.state {
+                    EntryState::Reserved { .. } => DiscardedFrom::Reserved,
+                    _ => DiscardedFrom::Occupied,
                 };
+                entry.become_of(EntryState::Discarded {
+                    reason: reason.clone(),
+                    discarded_from,
+                });
             }
             Effect::Pruned { .. } => self.forget(id),
-            Effect::Member { .. }
-            | Effect::Continued { .. }
-            | Effect::Orphaned { .. }
-            | Effect::Adopted { .. }
-            | Effect::Prompt { .. } => {}
+            // Members and segments are recorded of discarded entries too, for a late occupy.
+            Effect::Member {
+                index,
+                failed,
+                version,
+                newest,
+                reward,
+                ..
+            } => {
+                let entry = self.entries.get(&id).ok_or(Misfit::NotInTables { id })?;
+                let version = version.unwrap_or(entry.version);
+                let member = match failed {
+                    true => GroupMember::Failed,
+                    false => GroupMember::Complete {
+                        version,
+                        newest: newest.unwrap_or(version),
+                        reward: *reward,
+                    },
+                };
+                self.write_member(id, *index, member);
+            }
+            Effect::Continued { version, .. } => {
+                self.entries.get(&id).ok_or(Misfit::NotInTables { id })?;
+                self.raise_newest(id, *version);
+            }
+            Effect::Orphaned { .. } => self.entry_in_tables(id)?.orphan = true,
+            Effect::Adopted { .. } => self.entry_in_tables(id)?.orphan = false,
+            Effect::Prompt { .. } => {}
         }
         Ok(())
     }
 
-    fn state_in_tables(&mut self, id: TrajectoryId) -> Result<&mut EntryState, Misfit> {
+    fn entry_in_tables(&mut self, id: TrajectoryId) -> Result<&mut Entry, Misfit> {
         self.entries
             .get_mut(&id)
             .filter(|entry| entry.place().is_some())
-            .map(|entry| &mut entry.state)
             .ok_or(Misfit::NotInTables { id })
     }
 

@@ -90,10 +90,16 @@ impl SlotTables {
         effects: &[Effect],
     ) -> Result<(), Misfit> {
         let in_batches = dissolved.map_or_else(Vec::new, |from| self.dissolve_batches(from));
-        for entry in &in_batches {
-            self.record(entry.id, entry.version, EntryState::Occupied { place: entry.from });
+        let mut displaced = self.in_order_of_placing(in_batches);
+        if dissolved.is_none() {
+            displaced.retain(|entry| !self.is_streamed(entry.from));
         }
-        let displaced = self.in_order_of_placing(in_batches);
+        for entry in &displaced {
+            let taken = self.entries.get_mut(&entry.id);
+            if let Some(taken) = taken.filter(|taken| matches!(taken.state, EntryState::Taken { .. })) {
+                taken.state = EntryState::Occupied { place: entry.from };
+            }
+        }
         self.start_from(version);
 
         let ids = displaced.iter().map(|entry| entry.id);

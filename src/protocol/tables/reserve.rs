@@ -10,11 +10,13 @@ use super::{Buffer, BufferId, Effect, Lineage, Place, SlotTables, TrajectoryId, 
 /// What a Reserve did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
-    /// How many of the entries were admitted: the first so many.
+    /// How many entries were granted: the adopted groups, and the first so many of the others.
     pub granted: usize,
+    /// How many groups without an owner were adopted.
+    pub adopted: usize,
     /// What blocked the next one, if not all were.
     pub blocked_by: Option<BlockedBy>,
-    /// One [`Effect::Reserved`] for each admitted entry.
+    /// One [`Effect::Adopted`] for each adopted group, then one [`Effect::Reserved`] for each admitted entry.
     pub effects: Vec<Effect>,
 }
 
@@ -22,7 +24,9 @@ pub struct Reserved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
-    /// `max_concurrency` entries are being generated.
+    /// The run is being finished.
+    Draining,
+    /// As many trajectories are being generated as `max_concurrency` allows, or not all of a group's candidates would fit.
     Concurrency,
     /// No buffer that an entry of this version may be trained in is both not ready and in possession of an empty slot.
     Staleness,
@@ -73,26 +77,51 @@ impl SlotTables {
     /// As [`ReserveRefusal`] says.
     pub fn reserve(&mut self, weights: Weights, ids: &[TrajectoryId]) -> Result<Reserved, ReserveRefusal> {
         self.refuse_weights(weights)?;
-        let version = weights.version;
         self.refuse_reused(ids)?;
+        Ok(self.admit_each(weights.version, ids))
+    }
+
+    /// As [`reserve`](Self::reserve), but groups without an owner come first, before all that blocks an admission
+    /// (*Adoption*). Each takes the place of one of `ids` from the first on, which is then not used.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReserveRefusal`] says.
+    pub fn reserve_adopting(&mut self, weights: Weights, ids: &[TrajectoryId]) -> Result<Reserved, ReserveRefusal> {
+        self.refuse_weights(weights)?;
+        let version = weights.version;
+        let adopted = self.adoptable(version).count().min(ids.len());
+        self.refuse_reused(&ids[adopted..])?;
         let mut effects = Vec::new();
+        self.adopt(version, adopted, &mut effects);
+        let reserved = self.admit_each(version, &ids[adopted..]);
+        effects.extend(reserved.effects);
+        Ok(Reserved {
+            granted: adopted + reserved.granted,
+            adopted,
+            effects,
+            ..reserved
+        })
+    }
+
+    fn admit_each(&mut self, version: Version, ids: &[TrajectoryId]) -> Reserved {
+        let mut reserved = Reserved {
+            granted: 0,
+            adopted: 0,
+            blocked_by: None,
+            effects: Vec::new(),
+        };
         for &id in ids {
             match self.admission(version) {
-                Ok(to) => self.admit(id, version, to, &mut effects),
+                Ok(to) => self.admit(id, version, to, &mut reserved.effects),
                 Err(blocked_by) => {
-                    return Ok(Reserved {
-                        granted: effects.len(),
-                        blocked_by: Some(blocked_by),
-                        effects,
-                    });
+                    reserved.blocked_by = Some(blocked_by);
+                    break;
                 }
             }
+            reserved.granted += 1;
         }
-        Ok(Reserved {
-            granted: ids.len(),
-            blocked_by: None,
-            effects,
-        })
+        reserved
     }
 
     /// The slot that Reserve gives to an entry of this version, concurrency aside: in the latest legal buffer that is
@@ -146,8 +175,11 @@ impl SlotTables {
     }
 
     fn admission(&self, version: Version) -> Result<Place, BlockedBy> {
-        let reserved = self.reserved() as u64;
-        if self.config.max_concurrency.is_some_and(|limit| reserved >= limit) {
+        if self.is_draining_to_a_stop() {
+            return Err(BlockedBy::Draining);
+        }
+        let generating = self.generating().saturating_add(self.candidates());
+        if self.config.max_concurrency.is_some_and(|limit| generating > limit) {
             return Err(BlockedBy::Concurrency);
         }
         self.reservable(version).ok_or(BlockedBy::Staleness)

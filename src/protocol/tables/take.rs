@@ -1,7 +1,7 @@
 //! *Take*: the trainer gets the next batch, or again one that was taken before.
 
 use super::{Buffer, BufferId, BufferState, Effect, EntryState, Reason, SessionRefusal, SlotTables};
-use crate::protocol::{Epoch, TrajectoryId, Version};
+use crate::protocol::{Epoch, FinalBatch, TrajectoryId, Version};
 
 /// The answer to a Take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Take {
         occupied: usize,
         /// How many it needs: `batch_size`.
         needed: usize,
+        /// Whether nothing will come any more (*Drain*).
+        finished: bool,
     },
     /// A batch, to be trained now.
     Taken {
@@ -25,9 +27,18 @@ pub enum Take {
         redelivered: bool,
         /// Whether it is trained again after a resume from an older checkpoint.
         replayed: bool,
+        /// Whether it is shorter than the others, because the run ends.
+        is_final: bool,
         /// What the call was for the run.
         delivery: Delivery,
         /// The reservations that were left in it, discarded as surplus.
+        effects: Vec<Effect>,
+    },
+    /// The run ends without a batch for these: they were discarded as `drained`. There may be more; ask again.
+    Drained {
+        /// The entries, in the order in which they were.
+        ids: Vec<TrajectoryId>,
+        /// The changes, in order.
         effects: Vec<Effect>,
     },
 }
@@ -67,11 +78,17 @@ impl SlotTables {
         // What is not taken is open: buffer H stands here.
         let next = self.window.front();
         let state = next.map_or(BufferState::Pending, Buffer::state);
-        if state != BufferState::Ready {
+        let last_batch = self.last_batch();
+        if last_batch == Some(FinalBatch::Discard) {
+            let (ids, effects) = self.discard_the_rest();
+            return Ok(Take::Drained { ids, effects });
+        }
+        if state != BufferState::Ready && last_batch.is_none() {
             return Ok(Take::NotReady {
                 state,
                 occupied: next.map_or(0, |buffer| buffer.occupied().count()),
                 needed: self.config.batch_size as usize,
+                finished: self.is_finished(),
             });
         }
         let version = self.policy_version;
@@ -83,6 +100,7 @@ impl SlotTables {
             entries: self.batch(version).to_vec(),
             redelivered: false,
             replayed: false,
+            is_final: self.is_final(version),
             delivery: Delivery::Taken,
             effects,
         })
@@ -109,6 +127,7 @@ impl SlotTables {
             entries: self.batch(version).to_vec(),
             redelivered: repeated || !replayed,
             replayed,
+            is_final: self.is_final(version),
             delivery: if repeated {
                 Delivery::Repeated
             } else {
@@ -137,7 +156,11 @@ impl SlotTables {
             entries.push(BatchEntry { id, version });
         }
         let batch = Version(buffer.0);
+        if entries.len() < self.config.batch_size as usize {
+            self.finals.insert(batch);
+        }
         self.batches.insert(batch, entries);
+        self.streamed = 0;
         self.session.delivered = Some(batch);
         self.window.pop_front();
         self.next_buffer = BufferId(buffer.0 + 1);

@@ -1,9 +1,14 @@
 //! The operations on whole tables, in the protocol's words and notation.
 
+mod adoption;
 mod discard;
+mod draining;
 mod example;
 mod forced;
+mod group_occupy;
+mod groups;
 mod kept;
+mod late_groups;
 mod occupy;
 mod oversampling;
 mod replacing;
@@ -11,9 +16,14 @@ mod replaying;
 mod reserve;
 mod resume;
 mod rewind;
+mod segments;
+mod streaming;
 mod train;
 
-use super::{Behind, Delivery, Occupied, Reserved, Resume, ResumeRefusal, Resumed, SlotTables, Take};
+use super::{
+    Behind, Delivery, Member, MemberOutcome, MemberRefusal, Occupied, Reserved, Resume, ResumeRefusal, Resumed,
+    SlotTables, Take,
+};
 use crate::protocol::notation::{id, ids, letter, weights_of};
 use crate::protocol::{Effect, Epoch, Lineage, Reason, ResumeMode, Version};
 
@@ -36,6 +46,42 @@ fn occupy(tables: &mut SlotTables, letter: char) -> Occupied {
     occupied.unwrap_or_else(|refusal| panic!("occupying {letter}: {refusal}"))
 }
 
+/// A member of the group is reported, which must succeed.
+fn member(tables: &mut SlotTables, letter: char, member: Member) -> MemberOutcome {
+    let outcome = tables.member(id(letter), &member);
+    outcome.unwrap_or_else(|refusal| panic!("{member:?} of {letter}: {refusal}"))
+}
+
+/// Members of the group are reported, all of which count; the effects of the last.
+fn members(tables: &mut SlotTables, letter: char, reported: &[Member]) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    for each in reported {
+        let outcome = member(tables, letter, *each);
+        assert!(outcome.counted, "{each:?} of {letter}");
+        effects = outcome.effects;
+    }
+    effects
+}
+
+/// Why a member is refused; nothing has changed.
+fn refused_member(tables: &mut SlotTables, letter: char, member: Member) -> MemberRefusal {
+    let before = tables.clone();
+    let refusal = tables.member(id(letter), &member).expect_err("a refusal");
+    assert_eq!(*tables, before, "a refusal changes nothing");
+    refusal
+}
+
+/// The member does not count: nothing has changed.
+fn not_counted(tables: &mut SlotTables, letter: char, reported: Member) {
+    let before = tables.clone();
+    let outcome = member(tables, letter, reported);
+    assert!(
+        !outcome.counted && outcome.effects.is_empty(),
+        "{reported:?} of {letter}"
+    );
+    assert_eq!(*tables, before, "{reported:?} of {letter}");
+}
+
 /// The entry is discarded, which must succeed.
 fn discard(tables: &mut SlotTables, letter: char, reason: &str) -> Vec<Effect> {
     let discarded = tables.discard(id(letter), Reason::from(reason));
@@ -46,7 +92,7 @@ fn discard(tables: &mut SlotTables, letter: char, reason: &str) -> Vec<Effect> {
 /// The letters of the batch that is taken, or `None` if none can be.
 fn take(tables: &mut SlotTables) -> Option<String> {
     match try_take(tables) {
-        Take::NotReady { .. } => None,
+        Take::NotReady { .. } | Take::Drained { .. } => None,
         Take::Taken { entries, .. } => Some(entries.iter().map(|e| letter(e.id)).collect()),
     }
 }
@@ -59,7 +105,7 @@ fn try_take(tables: &mut SlotTables) -> Take {
 /// What giving a batch was: its letters, and `taken`, `delivered` or `repeated`.
 fn delivery(tables: &mut SlotTables) -> (String, Delivery) {
     match try_take(tables) {
-        Take::NotReady { .. } => panic!("there is no batch"),
+        Take::NotReady { .. } | Take::Drained { .. } => panic!("there is no batch"),
         Take::Taken { entries, delivery, .. } => (entries.iter().map(|e| letter(e.id)).collect(), delivery),
     }
 }

@@ -104,7 +104,7 @@ async fn paths_and_ids_that_nobody_knows() {
         "/v1/runs/",
         "/v2/runs",
         "/v1/runs/a/b",
-        "/v1/runs/a/explain",
+        "/v1/runs/a/explanation",
         "/metrics",
         "/%FF",
     ] {
@@ -118,6 +118,8 @@ async fn paths_and_ids_that_nobody_knows() {
             ("occupy", json!({})),
             ("discard", json!({ "reason": "failed" })),
             ("claim", json!({ "worker": "w" })),
+            ("members/0", json!({ "failed": true })),
+            ("segments", json!({ "version": 0, "from_token": 0 })),
         ] {
             let answer = run.post(&format!("trajectories/{id}/{what}"), body).await;
             answer.problem(404, "unknown_trajectory");
@@ -141,7 +143,7 @@ async fn a_run_that_nobody_knows() {
     };
     let client = ledger.client();
     let id = UNKNOWN_ID;
-    let calls: [(Method, String, Option<Value>); 18] = [
+    let calls: [(Method, String, Option<Value>); 20] = [
         (Method::GET, String::new(), None),
         (Method::PATCH, String::new(), Some(json!({ "lease_ms": 5_000 }))),
         (Method::DELETE, String::new(), None),
@@ -165,6 +167,12 @@ async fn a_run_that_nobody_knows() {
             Method::POST,
             format!("/trajectories/{id}/claim"),
             Some(json!({ "worker": "w" })),
+        ),
+        (Method::POST, format!("/trajectories/{id}/members/0"), None),
+        (
+            Method::POST,
+            format!("/trajectories/{id}/segments"),
+            Some(json!({ "version": 0, "from_token": 0 })),
         ),
         (
             Method::POST,

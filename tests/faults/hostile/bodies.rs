@@ -156,7 +156,7 @@ async fn reservations_that_are_not_what_the_contract_says() {
         (&with(r#""wait_ms": 0.5"#), "wait_ms"),
         (&with(r#""request_id": """#), "request_id"),
         (&with(r#""request_id": 7"#), "request_id"),
-        (&with(r#""adopt": false"#), "adopt"),
+        (&with(r#""adopt": 1"#), "adopt"),
         (&with(r#""lineages": 0"#), "lineages"),
         (&with(r#""version": 0"#), "version"),
         (r#"{ "worker": "w", "version": -1 }"#, "version"),
@@ -166,6 +166,38 @@ async fn reservations_that_are_not_what_the_contract_says() {
         (r#"["w", null, 1, 0]"#, NONE),
     ];
     refused(Method::POST, "reservations", &cases).await;
+}
+
+#[tokio::test]
+async fn members_and_segments_that_are_not_what_the_contract_says() {
+    let long_note = format!(r#"{{ "failed": true, "note": "{}" }}"#, "n".repeat(2_049));
+    let cases = [
+        (r#"{ "session": "s" }"#, "worker"),
+        (r#"{ "failed": "yes" }"#, "failed"),
+        (r#"{ "failed": true, "reward": 0 }"#, "reward"),
+        (r#"{ "index": 0 }"#, "index"),
+        (r#"{ "version": -1 }"#, "version"),
+        (r#"{ "meta": 7 }"#, "meta"),
+        (&long_note, "note"),
+        (
+            r#"{ "segments": [{ "version": 0, "from_token": 9007199254740993 }] }"#,
+            "from_token",
+        ),
+        // Here are no groups.
+        (r#"{ "version": 0 }"#, "member"),
+    ];
+    refused(Method::POST, "trajectories/{id}/members/0", &cases).await;
+    refused(Method::POST, "trajectories/{id}/members/4294967296", &[("{}", "index")]).await;
+
+    let cases = [
+        ("{}", "version"),
+        (r#"{ "version": 0 }"#, "from_token"),
+        (r#"{ "version": 0, "from_token": -1 }"#, "from_token"),
+        (r#"{ "version": 0, "from_token": 0, "member": "0" }"#, "member"),
+        (r#"{ "version": 0, "from_token": 0, "member": 0 }"#, "member"),
+        (r#"{ "version": 0, "from_token": 0, "lineages": 0 }"#, "lineages"),
+    ];
+    refused(Method::POST, "trajectories/{id}/segments", &cases).await;
 }
 
 #[tokio::test]
@@ -186,8 +218,14 @@ async fn finished_trajectories_that_are_not_what_the_contract_says() {
         (r#"{ "meta": "{}" }"#, "meta"),
         (&long_meta, "meta"),
         (r#"{ "meta": { "a": } }"#, "meta"),
-        (r#"{ "segments": [] }"#, "segments"),
-        (r#"{ "members": [] }"#, "members"),
+        (r#"{ "segments": {} }"#, "segments"),
+        (r#"{ "segments": [[0, 0]] }"#, "segments[0]"),
+        (r#"{ "segments": [{ "version": 0 }] }"#, "segments[0].from_token"),
+        (r#"{ "members": [0] }"#, "members[0]"),
+        (r#"{ "members": [{ "reward": 1 }] }"#, "members[0].index"),
+        (r#"{ "members": [{ "index": -1 }] }"#, "members[0].index"),
+        // Here are no groups.
+        (r#"{ "members": [{ "index": 0 }] }"#, "member"),
         (r#"{ "lineages": 0 }"#, "lineages"),
     ];
     refused(Method::POST, "trajectories/{id}/occupy", &cases).await;

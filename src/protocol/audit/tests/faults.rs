@@ -5,11 +5,7 @@ use crate::protocol::notation::{config, id, ids};
 use crate::protocol::{Effect, EventType, LoggedEffect, Place, Reason, Version};
 
 fn logged(effect: Effect) -> LoggedEffect {
-    LoggedEffect {
-        effect,
-        prompt: None,
-        payload: None,
-    }
+    LoggedEffect::from(effect)
 }
 
 #[test]
@@ -211,7 +207,7 @@ fn a_wrong_late_mark() {
     journal.last().late = true;
     assert_eq!(
         found(&journal),
-        ["event 3: the occupy is marked late: true, and should be the contrary"]
+        ["event 3: the step is marked late: true, and should be the contrary"]
     );
 }
 

@@ -1,14 +1,14 @@
 //! A good log, written by the model.
 
 use crate::protocol::notation::{id, ids, weights_of};
-use crate::protocol::tables::{Behind, Delivery, Resume, SlotTables, Take};
+use crate::protocol::tables::{Behind, Delivery, Resume, SlotTables, Stream, StreamRequest, Take};
 use crate::protocol::{
-    Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Reason, RunConfig, TrajectoryId, Version,
+    DrainQueue, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Reason, RunConfig, TrajectoryId, Version,
 };
 
 /// A run that writes its log.
 pub(super) struct Journal {
-    tables: SlotTables,
+    pub(super) tables: SlotTables,
     pub(super) events: Vec<Event>,
 }
 
@@ -76,6 +76,8 @@ impl Journal {
             version,
             effects,
             replayed,
+            is_final,
+            entries,
             delivery,
             ..
         }) = self.tables.take(Some(self.tables.epoch()))
@@ -90,6 +92,53 @@ impl Journal {
         let event = self.event(event_type, &effects);
         event.version = Some(version);
         event.replayed = replayed;
+        if event_type == EventType::Take {
+            event.is_final = is_final;
+            event.entries = is_final.then_some(entries.len() as u64);
+        }
+    }
+
+    /// All that has finished behind the first `from` entries of the next batch, or at most so many.
+    pub(super) fn stream(&mut self, from: usize, most: usize) {
+        let request = StreamRequest {
+            from,
+            min_entries: 1,
+            max_entries: most,
+        };
+        let Ok(Stream::Piece(piece)) = self.tables.stream(request, Some(self.tables.epoch())) else {
+            panic!("there is no piece");
+        };
+        let event_type = match piece.delivery {
+            Delivery::Taken => EventType::Stream,
+            Delivery::Delivered => EventType::Deliver,
+            Delivery::Repeated => return,
+        };
+        let event = self.event(event_type, &piece.effects);
+        event.version = Some(piece.version);
+        event.offset = Some(piece.offset as u64);
+        event.replayed = piece.replayed;
+        if event_type == EventType::Stream {
+            event.entries = Some(piece.entries.len() as u64);
+            event.is_final = piece.is_final;
+        }
+    }
+
+    /// Drains the run, or ends that.
+    pub(super) fn drain(&mut self, draining: Option<DrainQueue>) {
+        assert!(self.tables.drain(draining));
+        let event = self.event(EventType::Drain, &[]);
+        event.drain = Some(draining.is_some());
+        event.queue = draining;
+    }
+
+    /// A Take that finds entries left over.
+    pub(super) fn discard_the_rest(&mut self) {
+        let Ok(Take::Drained { ids, effects }) = self.tables.take(Some(self.tables.epoch())) else {
+            panic!("nothing is left over");
+        };
+        let event = self.event(EventType::Discard, &effects);
+        event.ids = ids;
+        event.reason = Some(Reason::Drained);
     }
 
     /// Opens a trainer session.
@@ -143,11 +192,7 @@ impl Journal {
 
     /// Logs a step with these effects, right or wrong; the journal's own tables do not follow it.
     pub(super) fn event(&mut self, event_type: EventType, effects: &[Effect]) -> &mut Event {
-        let logged = |effect: &Effect| LoggedEffect {
-            effect: effect.clone(),
-            prompt: None,
-            payload: None,
-        };
+        let logged = |effect: &Effect| LoggedEffect::from(effect.clone());
         let event = Event {
             effects: effects.iter().map(logged).collect(),
             ..Event::new(self.seq() + 1, event_type)

@@ -220,7 +220,7 @@ fn an_entry_of_abandoned_weights_that_a_rewind_kept() {
     journal.last().effects.remove(0);
     let found = found(&journal);
     assert!(
-        found.contains(&"event 16: rewind: d of version 3, admitted in lineage 0, is of abandoned weights".to_owned()),
+        found.contains(&"event 16: rewind: d of version 3, generated in lineage 0, is of abandoned weights".to_owned()),
         "{found:?}"
     );
 }

@@ -40,7 +40,7 @@ fn a_delivery_says_that_it_is_of_a_replay_and_whether_this_session_had_it() {
         Take::Taken {
             redelivered, replayed, ..
         } => (redelivered, replayed),
-        Take::NotReady { .. } => panic!("batch 2 is kept"),
+        Take::NotReady { .. } | Take::Drained { .. } => panic!("batch 2 is kept"),
     };
     assert_eq!(flags(try_take(&mut t)), (false, true));
     assert_eq!(flags(try_take(&mut t)), (true, true));

@@ -12,6 +12,7 @@ fn a_buffer_that_is_not_ready_says_what_it_waits_for() {
         state: BufferState::Pending,
         occupied: 1,
         needed: 2,
+        finished: false,
     };
     assert_eq!(try_take(&mut t), pending);
 
@@ -20,6 +21,7 @@ fn a_buffer_that_is_not_ready_says_what_it_waits_for() {
         state: BufferState::Stuck,
         occupied: 1,
         needed: 2,
+        finished: false,
     };
     assert_eq!(try_take(&mut t), stuck);
 }
@@ -46,6 +48,7 @@ fn taking_again_before_publishing_returns_the_same_batch() {
         entries,
         redelivered: true,
         replayed: false,
+        is_final: false,
         delivery: Delivery::Repeated,
         effects: Vec::new(),
     };
