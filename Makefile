@@ -8,7 +8,7 @@ TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest r
 # The chaos test has a Redis of its own, which it kills, whatever the others use.
 DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers chaos bench serve redis-server
+.PHONY: help demo test check test-local test-containers test-example example chaos bench serve redis-server
 .NOTPARALLEL:
 
 help: ## this list
@@ -17,7 +17,7 @@ help: ## this list
 demo: redis-server ## a whole training job on this machine, with its own server, workers and trainer
 	cargo run --release --locked -- demo $(ARGS)
 
-test: check test-local test-containers ## every check and test; those with a database on a local Redis, then in containers
+test: check test-local test-containers test-example ## every check and test; those with a database on a local Redis, then in containers
 
 check: ## formatting and lints
 	cargo fmt --check
@@ -34,6 +34,23 @@ test-containers:
 	else \
 	  printf '\n*** NOT RUN: the tests with a database in containers: no container engine answers ***\n\n' >&2; \
 	fi
+
+# A virtual environment of its own, with JAX from PyPI.
+EXAMPLE := $(CURDIR)/target/example
+EXAMPLE_TOOLS = python3 -m venv $(EXAMPLE) && $(EXAMPLE)/bin/pip install -q -r examples/grpo/requirements.txt
+
+test-example: redis-server
+	@if $(EXAMPLE_TOOLS); then \
+	  set -ex; cargo build --locked; cd examples/grpo; $(EXAMPLE)/bin/mypy; \
+	  BERTH_BIN=$(CURDIR)/target/debug/berth $(EXAMPLE)/bin/python -m pytest $(ARGS); \
+	else \
+	  printf '\n*** NOT RUN: the GRPO example: Python 3.10 or newer with JAX cannot be had here ***\n\n' >&2; \
+	fi
+
+example: redis-server ## GRPO on a small transformer with everything killed on the way, and its figures: see examples/grpo
+	$(EXAMPLE_TOOLS)
+	cargo build --release --locked
+	cd examples/grpo && BERTH_BIN=$(CURDIR)/target/release/berth $(EXAMPLE)/bin/python study.py --directory $(EXAMPLE)/study $(ARGS)
 
 # BERTH_CHAOS_SECONDS=600 make chaos; with BERTH_CHAOS_SEED=N the same schedule again. Without nextest, which would end a long one.
 chaos: redis-server ## everything is killed, stopped and cut off, and nothing is lost: BERTH_CHAOS_SECONDS, BERTH_CHAOS_SEED

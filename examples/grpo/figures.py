@@ -42,9 +42,19 @@ def table_of_bounds(results: Iterable[Result]) -> str:
                 f"{mean(each.waited_s / (each.waited_s + each.trained_s) for each in of):.0%}",
                 f"{mean(_mean_staleness(each) for each in of):.2f}",
                 f"{mean(_mean_clipped(each) for each in of):.1%}",
+                f"{min(each.machine_load for each in of):.0f} to {max(each.machine_load for each in of):.0f}",
             ]
         )
-    head = ["η", "streamed", "right after", "a version takes", "trainer waits", "token staleness", "tokens clipped"]
+    head = [
+        "η",
+        "streamed",
+        "right after",
+        "a version takes",
+        "trainer waits",
+        "token staleness",
+        "tokens clipped",
+        "load",
+    ]
     return _table(head, rows)
 
 

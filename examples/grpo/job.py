@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import berth
@@ -27,11 +26,7 @@ from kills import Kill, all_kinds
 from processes import Ended, Process, berth_binary, python
 from results import Result, measure
 from settings import Settings
-from task import draw
 from warmup import warm_up
-
-PROMPTS_PER_GROUP = 6
-"""For each group that is trained so many prompts are fed: groups that teach nothing are filtered, and use up theirs."""
 
 LONGEST_SILENCE_S = 300
 """A job in which nothing happens for so long hangs: that is an error, and Berth says what it waits for."""
@@ -79,7 +74,6 @@ class Job:
         self._processes["server"].start()
         run = self._settings.connect()
         run.publish_initial(files.save_weights(files.load_checkpoint(0)))
-        run.feed(_prompts(self._settings))
         for name in sorted(self._unfinished):
             self._processes[name].start()
         threading.Thread(target=self._follow, args=(run,), daemon=True).start()
@@ -152,18 +146,6 @@ class Job:
 
     def _say(self, who: str, what: str) -> None:
         print(f"{time.monotonic() - self._began_s:7.1f} s  {who:<10} {what}", flush=True)
-
-
-def _prompts(settings: Settings) -> list[berth.Prompt]:
-    rng = Random(f"prompts {settings.seed}")
-    count = settings.versions * settings.batch_size * PROMPTS_PER_GROUP
-    problems = [draw(rng) for _ in range(count)]
-    return [
-        berth.Prompt(
-            id=f"{problem.left}+{problem.right}", data={"number": number, "left": problem.left, "right": problem.right}
-        )
-        for number, problem in enumerate(problems)
-    ]
 
 
 def _free_port() -> int:

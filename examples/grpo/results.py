@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ class Result:
     replayed_alike: int
     """Steps that were made again after a crash, and how many of them made the same weights, to the bit."""
 
+    machine_load: float
+    """How many processes wanted to run on this machine, on average over the last five minutes of the job."""
+
     def save(self, directory: str) -> None:
         """Writes it beside what it was measured from."""
         Path(directory, "result.json").write_text(json.dumps(dataclasses.asdict(self)))
@@ -84,6 +88,7 @@ def measure(settings: Settings, killed: list[str], events: Iterable[berth.Event]
         discarded=dict(totals.discarded),
         replayed=len(replayed),
         replayed_alike=sum(step.digest == first[step.version].digest for step in replayed),
+        machine_load=os.getloadavg()[1],
     )
 
 

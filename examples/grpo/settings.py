@@ -65,6 +65,5 @@ class Settings:
             batch_size=self.batch_size,
             max_staleness=self.max_staleness,
             group_size=self.group_size,
-            prompt_queue=True,
             drop_zero_variance=True,
         )

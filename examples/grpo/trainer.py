@@ -79,7 +79,7 @@ def main(settings: Settings) -> None:
             _publish(trainer, files, settings, state)
             record(settings.directory, step)
             if state.version >= settings.versions:
-                run.drain(queue="keep")
+                run.drain()
             batch = Batch(state, settings, files)
         # What was trained since the last checkpoint is of no use without one: from here on nothing is delivered again.
         files.save_checkpoint(state)
