@@ -33,15 +33,21 @@ class Engine:
         threading.Thread(target=self._watch, name="newest weights", daemon=True).start()
 
     def load(self, weights: berth.Weights) -> None:
-        """Takes up these weights."""
-        assert weights.reference is not None, f"version {weights.version} was published without its weights"
-        self._params = self._files.load_weights(weights.reference)
-        self.held = weights
+        """Takes up these weights, or newer ones if their file is gone: a process that does not get to run may be that slow."""
+        while True:
+            assert weights.reference is not None, f"version {weights.version} was published without its weights"
+            try:
+                self._params = self._files.load_weights(weights.reference)
+            except FileNotFoundError:
+                weights = self._run.weights()
+            else:
+                self.held = weights
+                return
 
     def newest(self) -> Weights:
         """The weights for the next token."""
         newest = self._newest
-        if newest.version > self.held.version:
+        if (newest.lineage, newest.version) > (self.held.lineage, self.held.version):
             self.load(newest)
         return Weights(self.held.version, self._params)
 
