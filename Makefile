@@ -8,7 +8,7 @@ TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest r
 # The chaos test has a Redis of its own, which it kills, whatever the others use.
 DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers test-example example chaos bench serve redis-server
+.PHONY: help demo test check test-local test-containers python test-example example chaos bench serve redis-server
 .NOTPARALLEL:
 
 help: ## this list
@@ -34,6 +34,13 @@ test-containers:
 	else \
 	  printf '\n*** NOT RUN: the tests with a database in containers: no container engine answers ***\n\n' >&2; \
 	fi
+
+# In a virtual environment of its own, with whatever Python 3.10 or newer is there; the server is the one that cargo built last.
+python: redis-server ## tests, types and wheel of the Python client
+	python3 -m venv target/python
+	target/python/bin/pip install -q -e './clients/python[dev]'
+	cd clients/python && ../../target/python/bin/mypy && ../../target/python/bin/pytest -q $(ARGS)
+	target/python/bin/python -m build -q --outdir target/python/dist clients/python
 
 # A virtual environment of its own, with JAX from PyPI.
 EXAMPLE := $(CURDIR)/target/example

@@ -36,6 +36,9 @@ run.state = {
   pruned = { buffer = first, slot = 0 },
   totals = { reserved = 0, occupied = 0, trained = 0, late = 0, adopted = 0, discarded = {} },
 }
+if run.config.prompt_queue then
+  run.state.prompts = { fed = 0, returned = 0, filtered = 0, failed = 0, dropped = 0 }
+end
 for index = 1, run.config.max_staleness + 1 do
   run.state.buffers[index] = { 0, 0 }
 end

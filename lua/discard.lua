@@ -2,9 +2,9 @@
 -- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap. The server itself gives up grants that
 -- reached nobody, as `abandoned`: a group with complete members then waits for another owner.
 --
--- args     worker?, session?, id, reason, note?
+-- args     worker?, session?, id, reason, note?, requeue?
 -- body     discarded   discarded_from (reserved | occupied), promoted: [{ id, from, to }] by buffers
---          unknown_trajectory | trajectory_taken
+--          unknown_trajectory | trajectory_taken | no_prompt_queue (to requeue in)
 -- event    discard, if the entry was in the tables
 --
 -- Safe to send twice: an entry that is discarded already stays so, whatever the reason was.
@@ -14,6 +14,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include groups
 
@@ -22,6 +23,9 @@ if stopped then
   return stopped
 end
 
+if args.requeue and not run.config.prompt_queue then
+  return sessions.refuse('no_prompt_queue')
+end
 local id = args.id
 local entry = entries.load(id)
 if not entry then
@@ -36,6 +40,7 @@ end
 
 local discarded_from = entry.state
 entry.note = args.note
+prompts.requeue = args.requeue
 entries.lose(id, entry, args.reason, sessions.caller_key)
 tables.wake()
 
@@ -51,6 +56,7 @@ run.record({
   session = sessions.caller_key and sessions.caller_token or entry.session,
   reason = args.reason,
   note = args.note,
+  requeue = args.requeue or nil,
   ids = { id },
   effects = tables.take_effects(),
 })

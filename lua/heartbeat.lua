@@ -15,6 +15,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include groups
 --@include weights

@@ -17,6 +17,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include finishing
 --@include weights

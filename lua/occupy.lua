@@ -19,6 +19,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include finishing
 --@include weights
@@ -153,8 +154,8 @@ local function occupy(call, lineage, item)
 end
 
 return sessions.run_calls(function()
-  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members', 'figures' }
-  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'orphans', 'ages' })
+  local hashes = { 'entries', 'occupied', 'sessions', 'batches', 'members', 'prompts', 'figures' }
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'cancelled', 'forget', 'orphans', 'ages', 'queue', 'fates' })
 end, function(call)
   if weights.is_above(call) then
     return nil, { outcome = 'ledger_behind' }

@@ -12,6 +12,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include groups
 

@@ -8,7 +8,7 @@
 --          granted     the step's answer: granted, blocked_by?, and what with_run adds
 --          repeated    answers: those of all steps of the first call; nothing was added and its later steps are refused
 --          closed      a repetition has been answered: this step was not done
---          version_unknown | version_not_published | version_too_stale | request_id_reused
+--          prompts_given (the run hands them out) | version_unknown | version_not_published | version_too_stale | request_id_reused
 -- event    reserve, for each call that was granted anything
 --
 -- Safe to send twice: by the request id, or else by the ids.
@@ -16,6 +16,7 @@
 --@include sessions
 --@include tables
 --@include entries
+--@include prompts
 --@include weights
 --@include groups
 --@include refusals
@@ -32,6 +33,7 @@ local function grant(id, entry, position)
     buffer = at.buffer,
     slot = at.slot,
     attempt = entry.attempt,
+    position = entry.position,
   }
 end
 
@@ -145,14 +147,22 @@ local function admit(call, version, granted, ids)
     if not position then
       return 'staleness'
     end
+    local prompt_position, prompt
+    if run.config.prompt_queue then
+      prompt_position, prompt = prompts.next()
+      if not prompt then
+        return 'prompts'
+      end
+    end
     local entry = {
       state = 'reserved',
-      prompt = call.prompts and call.prompts[index],
+      prompt = prompt and prompt.id or call.prompts and call.prompts[index],
+      position = prompt_position,
       worker = call.worker,
       session = sessions.caller_token,
       version = version,
       lineage = run.state.lineage > 0 and run.state.lineage or nil,
-      attempt = 1,
+      attempt = prompt and prompt.attempt or 1,
       reserved_at_ms = run.now_ms,
       granted_at = run.state.clock,
     }
@@ -161,6 +171,9 @@ local function admit(call, version, granted, ids)
     end
     entries.admit(id, entry, position)
     entries.save(id, entry)
+    if prompt then
+      prompts.give(id, entry, prompt, 'in_flight')
+    end
     redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
     redis.call('ZADD', keys.ages, run.state.clock, id)
     run.state.last_admission = run.state.clock
@@ -171,6 +184,9 @@ end
 local function reserve(call)
   if weights.is_above(call) then
     return nil, { outcome = 'ledger_behind' }
+  end
+  if run.config.prompt_queue and call.prompts and #call.prompts > 0 then
+    return { outcome = 'prompts_given' }
   end
   local adopts = tables.HAS_ORPHANS and call.adopt ~= false
   -- A group that was adopted has none of `ids`: a call without a request id that may adopt is known by the first of them.
@@ -229,10 +245,22 @@ local function reserve(call)
   return answer
 end
 
+-- The data of the prompts goes with every answer, also with one that is repeated.
+local function reserve_with_data(call)
+  local body, ended = reserve(call)
+  if body and run.config.prompt_queue then
+    for _, answer in ipairs(body.answers or { body }) do
+      prompts.attach_data(answer.granted or {})
+    end
+  end
+  return body, ended
+end
+
 return sessions.run_calls(function()
-  run.look_at({ 'entries', 'sessions', 'requests' }, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages' })
+  local hashes = { 'entries', 'sessions', 'requests', 'prompts' }
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages', 'queue' })
 end, function(call)
-  local answer, ended = reserve(call)
+  local answer, ended = reserve_with_data(call)
   if answer then
     sessions.note_reserve(answer.outcome)
   end

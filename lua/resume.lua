@@ -16,6 +16,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include groups
 --@include finishing

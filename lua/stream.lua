@@ -20,6 +20,8 @@
 --@include tables
 --@include entries
 --@include moves
+--@include figures
+--@include prompts
 --@include discarding
 --@include groups
 --@include batches

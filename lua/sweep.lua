@@ -15,6 +15,7 @@
 --@include entries
 --@include moves
 --@include figures
+--@include prompts
 --@include discarding
 --@include groups
 --@include batches
@@ -82,6 +83,7 @@ function forget_by_kind.entry(id)
   if entry.version + tables.ETA >= run.state.next_buffer then
     return run.state.clock + LOOK_AGAIN_MS
   end
+  prompts.forget(id, entry)
   redis.call('HDEL', keys.entries, id)
   redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
   groups.forget(id, entry)

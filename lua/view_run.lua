@@ -1,11 +1,13 @@
 #!lua flags=no-writes
--- Shows a run: its configuration, its state, how many sessions hold a lease, and the latest version's record. That is read
--- here, because a version that was the latest may be forgotten, or be another one after a rewind, when somebody asks later.
+-- Shows a run: its configuration, its state, how many sessions hold a lease, how many prompts are in each state, and the
+-- latest version's record. That is read here, because a version that was the latest may be forgotten, or be another one after
+-- a rewind, when somebody asks later.
 --
 -- args     (none)
--- body     config, state, finished, sessions, latest? { weights?, published_at_ms }
+-- body     config, state, finished, sessions, latest? { weights?, published_at_ms }, prompts?
 --@include run
 --@include tables
+--@include prompts
 
 local stopped = run.load()
 if stopped then
@@ -22,4 +24,5 @@ return run.answer({
   finished = tables.is_finished(),
   sessions = alive,
   latest = latest and cmsgpack.unpack(latest) or nil,
+  prompts = prompts.counts(),
 })

@@ -66,11 +66,15 @@ end
 
 -- Forgets entries of a batch, from slot `first` to, and without, `past`. Nothing takes it back that they were trained.
 function batches.forget(buffer, first, past)
+  if first == past then
+    return
+  end
   local taken_at_ms = batches.load(buffer).taken_at_ms
   for index, id in ipairs(batches.ids(buffer, first, past)) do
     local entry = entries.load(id)
     tables.effect({ effect = 'pruned', id = id, payload = entry.payload, payloads = groups.payloads(id, entry) })
     groups.forget(id, entry)
+    prompts.forget(id, entry)
     figures.trained(entry, buffer, taken_at_ms)
     redis.call('HDEL', keys.occupied, tables.occupied_field(buffer, first + index - 1))
     redis.call('HDEL', keys.entries, id)

@@ -44,6 +44,7 @@ function entries.mark_discarded(id, entry, reason, from)
     payload = entry.payload,
     payloads = groups.payloads(id, entry),
   })
+  prompts.settle(id, entry, reason)
   figures.discarded(entry, reason, entries.count_discard(reason), from.buffer)
   entry.discarded_from, entry.state, entry.reason = entry.state, 'discarded', reason
   entry.buffer, entry.slot = nil, nil

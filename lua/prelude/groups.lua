@@ -65,11 +65,11 @@ function groups.unfit(index)
   return index and 'no_groups' or nil
 end
 
--- The version that a member was begun under: what its segments begin with, what the report says, what was recorded of it, or
+-- The version that a member was begun under: what was recorded of it, what its segments begin with, what the report says, or
 -- what the session said last. Or else why there is none. Also whether the session said it under the current lineage.
 local function version_of(report, known, entry)
   local first = report.segments and report.segments[1]
-  local version = first and first.from_token == 0 and first.version or report.version or known.version
+  local version = known.version or first and first.from_token == 0 and first.version or report.version
   if not version and (first or known.segments) then
     version = entry.version
   end

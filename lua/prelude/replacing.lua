@@ -118,7 +118,7 @@ function tables.lay_out(reason_of)
   local effects = {}
   for _, effect in ipairs(tables.take_effects()) do
     if effect.effect ~= 'moved' then
-      effect.from = origins[effect.id] or effect.from
+      effect.from = effect.from and origins[effect.id] or effect.from
       effects[#effects + 1] = effect
     end
   end

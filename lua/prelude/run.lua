@@ -6,7 +6,7 @@
 -- for every local that a function uses among all locals that are used by functions, which took longer than the scripts.
 local args = cmsgpack.unpack(ARGV[1])
 local run, tables, entries, sessions, trainer, batches, weights = {}, {}, {}, {}, {}, {}, {}
-local groups, segments, figures = {}, {}, {}
+local groups, segments, prompts, figures = {}, {}, {}, {}
 run.mark = args.mark -- the random word of the next event
 local keys = {
   run = KEYS[1], -- hash: layout, config, state; after a deletion layout and tombstone
@@ -28,7 +28,7 @@ local keys = {
   ages = KEYS[17], -- sorted set: every reserved id, scored by the run's clock at its grant
   prompts = KEYS[18], -- hash: feed position -> prompt
   queue = KEYS[19], -- sorted set: the queued prompts, in the order in which they are handed out
-  fates = KEYS[20], -- sorted set: "state:position" of prompts that left the queue for good, in that order
+  fates = KEYS[20], -- sorted set: "state:position" of the filtered, failed and dropped prompts, in the order of the names
   figures = KEYS[21], -- hash: how many entries finished, were trained, filtered and discarded, by length (see figures.lua)
 }
 
@@ -193,8 +193,8 @@ end
 
 -- Every script that may write ends here, whether or not it recorded an event: the clock went on.
 function run.save()
-  if tables.S then
-    tables.note_stuck()
+  if run.at_the_end then
+    run.at_the_end()
   end
   redis.call('HSET', keys.run, 'state', cmsgpack.pack(run.state))
   run.publish_wakes()

@@ -13,6 +13,7 @@ tables.heads = {} -- version -> its front-most reserved entry, or false (moves.l
 function tables.open()
   local config = run.config
   tables.B, tables.S, tables.ETA = config.batch_size, config.slots_per_buffer, config.max_staleness
+  run.at_the_end = tables.note_stuck
   tables.HAS_ORPHANS = config.adopt_groups and config.group_candidates > 1
 end
 
@@ -115,19 +116,31 @@ function tables.is_idle()
   return state.policy_version == state.next_buffer and state.trainer_version == state.policy_version
 end
 
+-- Whether a prompt is queued, of those that the ledger hands out.
+function tables.has_queued()
+  return run.config.prompt_queue and redis.call('ZCARD', keys.queue) > 0
+end
+
+-- Whether the run is drained, and there are queued prompts that are still to be handed out.
+function tables.finishes_its_queue()
+  local draining = run.state.draining
+  return draining ~= nil and draining.queue == 'finish' and tables.has_queued()
+end
+
 -- Whether draining is what blocks an admission.
 function tables.is_draining_to_a_stop()
-  return run.state.draining ~= nil
+  return run.state.draining ~= nil and not tables.finishes_its_queue()
 end
 
 -- Whether nothing is reserved, or to be reserved, while the run is drained.
 function tables.nothing_to_come()
-  return tables.reserved_in_all() == 0
+  return tables.reserved_in_all() == 0 and not tables.finishes_its_queue()
 end
 
 -- Whether no worker can be admitted, whatever its weights and wherever there is a slot.
 function tables.admission_is_blocked()
-  return tables.is_draining_to_a_stop() or not entries.fit_concurrency()
+  local has_no_prompt = run.config.prompt_queue and not tables.has_queued()
+  return tables.is_draining_to_a_stop() or not entries.fit_concurrency() or has_no_prompt
 end
 
 -- What becomes of the entries of buffer H, if there are some, they do not fill it, and none will come any more: `short` or

@@ -26,6 +26,8 @@ use crate::protocol::{BufferId, TrajectoryId};
 const MOST_BYTES: usize = 4 << 20;
 /// The most bytes of a body that finishes many: 1,024 of 16 KiB of `meta` and 2 KiB of `payload` fit.
 const MOST_BYTES_OF_MANY: usize = 32 << 20;
+/// The most bytes of a page of prompts: 1,024 of 16 KiB of `data` and 512 bytes of `id` fit, each byte of these written as six.
+const MOST_BYTES_OF_PROMPTS: usize = 24 << 20;
 /// The most bytes of a refused body that are read nevertheless.
 const MOST_BYTES_THROWN_AWAY: usize = 64 << 20;
 /// How long a client that was refused may pause in its sending.
@@ -38,6 +40,9 @@ pub(super) struct Body<T>(pub(super) T);
 
 /// A JSON body that may be as large as many finished trajectories are.
 pub(super) struct BodyOfMany<T>(pub(super) T);
+
+/// A JSON body that may be as large as a page of prompts is.
+pub(super) struct BodyOfPrompts<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
@@ -52,6 +57,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for BodyOfMany<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         read_json(request, MOST_BYTES_OF_MANY).await.map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for BodyOfPrompts<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        read_json(request, MOST_BYTES_OF_PROMPTS).await.map(Self)
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) enum Code {
     VersionNotPublished,
     /// The trajectory was discarded.
     TrajectoryDiscarded,
+    /// The trajectory's prompt was handed out again, has failed or was dropped.
+    Superseded,
     /// The trajectory is in a batch.
     TrajectoryTaken,
     /// Fewer members are complete than make the group.
@@ -45,6 +47,12 @@ pub(crate) enum Code {
     SegmentOutOfOrder,
     /// The request id was used for another request.
     RequestIdReused,
+    /// Prompts between what was fed and the page are missing.
+    FeedGap,
+    /// The run has no prompt queue.
+    NoPromptQueue,
+    /// The run is being finished.
+    Draining,
     /// A newer session has opened.
     Fenced,
     /// The database has lost writes that were acknowledged.
@@ -85,6 +93,10 @@ impl Code {
             Self::VersionTooStale => (StatusCode::CONFLICT, "The weights are too old"),
             Self::VersionNotPublished => (StatusCode::CONFLICT, "The version is not published"),
             Self::TrajectoryDiscarded => (StatusCode::CONFLICT, "The trajectory was discarded"),
+            Self::Superseded => (StatusCode::CONFLICT, "The prompt has gone on without the trajectory"),
+            Self::FeedGap => (StatusCode::CONFLICT, "Prompts before the page are missing"),
+            Self::NoPromptQueue => (StatusCode::CONFLICT, "The run has no prompt queue"),
+            Self::Draining => (StatusCode::CONFLICT, "The run is being finished"),
             Self::TrajectoryTaken => (StatusCode::CONFLICT, "The trajectory was taken for training"),
             Self::GroupIncomplete => (StatusCode::CONFLICT, "The group is not complete"),
             Self::SegmentOutOfOrder => (StatusCode::CONFLICT, "The segments are out of order"),
@@ -117,6 +129,7 @@ impl Code {
             Refusal::VersionUnknown
             | Refusal::ResumeFromMissing
             | Refusal::BeyondTaken { .. }
+            | Refusal::PromptsGiven
             | Refusal::NoGroups
             | Refusal::MemberMissing
             | Refusal::NoSuchMember { .. }
@@ -128,6 +141,10 @@ impl Code {
             Refusal::RequestIdReused => Self::RequestIdReused,
             Refusal::UnknownTrajectory => Self::UnknownTrajectory,
             Refusal::TrajectoryDiscarded { .. } => Self::TrajectoryDiscarded,
+            Refusal::Superseded => Self::Superseded,
+            Refusal::FeedGap { .. } => Self::FeedGap,
+            Refusal::NoPromptQueue => Self::NoPromptQueue,
+            Refusal::Draining => Self::Draining,
             Refusal::TrajectoryTaken => Self::TrajectoryTaken,
             Refusal::OtherBatch { .. } => Self::OtherBatch,
             Refusal::PublishOutOfOrder { .. } => Self::PublishOutOfOrder,
@@ -168,7 +185,7 @@ pub(crate) struct ProblemDocument {
     /// Why the trajectory was discarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
-    /// The version or batch that would have been accepted.
+    /// The version, batch or offset that would have been accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<u64>,
     /// The latest published version.
@@ -227,6 +244,8 @@ impl Problem {
         match refusal {
             Refusal::RunExists { fields } => document.fields.clone_from(fields),
             Refusal::VersionUnknown => document.field = Some("version".to_owned()),
+            Refusal::PromptsGiven => document.field = Some("prompts".to_owned()),
+            Refusal::FeedGap { fed } => document.expected = Some(*fed),
             Refusal::BeyondTaken { .. } => document.field = Some("from_offset".to_owned()),
             Refusal::ResumeFromMissing => document.field = Some("resume_from".to_owned()),
             Refusal::VersionNotPublished { policy_version, .. }
@@ -248,6 +267,9 @@ impl Problem {
             | Refusal::SegmentOutOfOrder
             | Refusal::RequestIdReused
             | Refusal::UnknownTrajectory
+            | Refusal::Superseded
+            | Refusal::NoPromptQueue
+            | Refusal::Draining
             | Refusal::TrajectoryTaken
             | Refusal::UnknownBatch { .. }
             | Refusal::BatchPruned { .. } => {}

@@ -120,6 +120,24 @@ pub enum Refusal {
         /// How many it has.
         candidates: u32,
     },
+    /// The entry was discarded, and its prompt was handed out again, has failed or was dropped.
+    #[error("the trajectory was discarded, and its prompt was handed out again, has failed or was dropped")]
+    Superseded,
+    /// Prompts between what was fed and the page are missing.
+    #[error("{fed} prompts were fed: a page may not begin after that")]
+    FeedGap {
+        /// How many were fed.
+        fed: u64,
+    },
+    /// The ledger does not hand out the prompts of this run.
+    #[error("the run has no prompt queue")]
+    NoPromptQueue,
+    /// The ledger hands out the prompts of this run.
+    #[error("the run has a prompt queue, which hands out the prompts")]
+    PromptsGiven,
+    /// The run is being finished.
+    #[error("the run is being finished: no prompt can be fed")]
+    Draining,
     /// The entry is in a batch.
     #[error("the trajectory was taken for training")]
     TrajectoryTaken,

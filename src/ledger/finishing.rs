@@ -9,7 +9,7 @@ use super::names::{Caller, ClientReason};
 use super::refusing::RefusedEntry;
 use super::segments::Segment;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
-use crate::protocol::tables::{BufferState, DiscardedFrom};
+use crate::protocol::tables::{BufferState, DiscardedFrom, Wish};
 use crate::protocol::{BufferId, Lineage, Reason, Slot, TrajectoryId, Version};
 use crate::store::script;
 
@@ -175,6 +175,7 @@ struct DiscardArgs<'a> {
     id: TrajectoryId,
     reason: &'a str,
     note: Option<&'a str>,
+    requeue: bool,
 }
 
 #[derive(Deserialize)]
@@ -183,6 +184,7 @@ enum DiscardOutcome {
     Discarded(Discarded),
     UnknownTrajectory,
     TrajectoryTaken,
+    NoPromptQueue,
 }
 
 impl Ledger {
@@ -234,7 +236,7 @@ impl Ledger {
         Ok(seen)
     }
 
-    /// Gives up a reserved entry, or filters an occupied one. Repeated, it changes nothing.
+    /// Gives up a reserved entry, or filters an occupied one, with a wish for its prompt. Repeated, it changes nothing.
     pub async fn discard(
         &self,
         run: &RunName,
@@ -242,34 +244,37 @@ impl Ledger {
         id: TrajectoryId,
         reason: &ClientReason,
         note: Option<&str>,
-    ) -> Result<Seen<Discarded>, LedgerError> {
-        self.discard_as(run, caller, id, reason.as_str(), note).await
-    }
-
-    /// Discards a reservation whose grant reached nobody.
-    pub(crate) async fn abandon(&self, run: &RunName, id: TrajectoryId) -> Result<Seen<Discarded>, LedgerError> {
-        self.discard_as(run, None, id, Reason::Abandoned.as_str(), None).await
-    }
-
-    async fn discard_as(
-        &self,
-        run: &RunName,
-        caller: Option<&Caller>,
-        id: TrajectoryId,
-        reason: &str,
-        note: Option<&str>,
+        wish: Wish,
     ) -> Result<Seen<Discarded>, LedgerError> {
         let args = DiscardArgs {
             caller,
             id,
-            reason,
+            reason: reason.as_str(),
             note,
+            requeue: wish == Wish::Requeue,
         };
-        let seen = self.call::<DiscardOutcome>(&script::DISCARD, run, &args).await?;
+        self.discard_as(run, &args).await
+    }
+
+    /// Discards a reservation whose grant reached nobody.
+    pub(crate) async fn abandon(&self, run: &RunName, id: TrajectoryId) -> Result<Seen<Discarded>, LedgerError> {
+        let args = DiscardArgs {
+            caller: None,
+            id,
+            reason: Reason::Abandoned.as_str(),
+            note: None,
+            requeue: false,
+        };
+        self.discard_as(run, &args).await
+    }
+
+    async fn discard_as(&self, run: &RunName, args: &DiscardArgs<'_>) -> Result<Seen<Discarded>, LedgerError> {
+        let seen = self.call::<DiscardOutcome>(&script::DISCARD, run, args).await?;
         let refusal = match seen.value {
             DiscardOutcome::Discarded(value) => return Ok(Seen { seq: seen.seq, value }),
             DiscardOutcome::UnknownTrajectory => Refusal::UnknownTrajectory,
             DiscardOutcome::TrajectoryTaken => Refusal::TrajectoryTaken,
+            DiscardOutcome::NoPromptQueue => Refusal::NoPromptQueue,
         };
         Err(LedgerError::Refused { seq: seen.seq, refusal })
     }

@@ -15,6 +15,7 @@ pub mod looking;
 pub mod members;
 mod memory;
 pub mod names;
+pub mod prompts;
 mod refusing;
 pub mod reserving;
 pub mod resuming;

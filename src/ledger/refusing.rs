@@ -25,6 +25,7 @@ pub(super) struct RefusedEntry {
 enum Word {
     UnknownTrajectory,
     TrajectoryDiscarded,
+    Superseded,
     GroupIncomplete,
     NoGroups,
     MemberMissing,
@@ -45,6 +46,7 @@ impl RefusedEntry {
             Word::TrajectoryDiscarded => Refusal::TrajectoryDiscarded {
                 reason: self.reason.unwrap_or(Reason::Abandoned),
             },
+            Word::Superseded => Refusal::Superseded,
             Word::GroupIncomplete => Refusal::GroupIncomplete {
                 complete: self.complete,
                 needed: self.needed,

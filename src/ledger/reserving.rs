@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::coalescing::Coalescer;
 use super::names::{Caller, Prompt, RequestId};
+use super::prompts::PromptData;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::protocol::tables::BlockedBy;
 use crate::protocol::{BufferId, Lineage, Slot, TrajectoryId, Version};
@@ -27,7 +28,7 @@ pub struct ReserveRequest {
     pub lineage: Option<Lineage>,
     /// Whether groups without an owner go first; the run's `adopt_groups` if left out.
     pub adopt: Option<bool>,
-    /// What the entries are generated from; at most `count`.
+    /// What the entries are generated from; at most `count`, and none if the run has a prompt queue.
     pub prompts: Vec<Prompt>,
     /// The client's id for the request, if it wants a repetition to be answered as the first time.
     pub request_id: Option<RequestId>,
@@ -50,6 +51,10 @@ pub struct Grant {
     pub slot: Slot,
     /// Which attempt at its prompt this is, from 1.
     pub attempt: u32,
+    /// What was fed with its prompt, if the ledger hands the prompts out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub data: Option<PromptData>,
     /// Whether it is a group that had lost its owner, with the members that it had.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
@@ -113,6 +118,7 @@ pub(super) enum ReserveOutcome {
     Granted(Reservation),
     Repeated { answers: Vec<Reservation> },
     Closed,
+    PromptsGiven,
     VersionUnknown,
     VersionNotPublished { policy_version: Version },
     VersionTooStale { policy_version: Version },
@@ -212,6 +218,7 @@ impl Ledger {
                     value: Step::Closed,
                 });
             }
+            ReserveOutcome::PromptsGiven => Refusal::PromptsGiven,
             ReserveOutcome::VersionUnknown => Refusal::VersionUnknown,
             ReserveOutcome::VersionNotPublished { policy_version } => Refusal::VersionNotPublished {
                 version: request.version,

@@ -7,7 +7,7 @@ use super::call::NoArgs;
 use super::state::{BufferCounts, State, Totals, Trainer};
 use super::training::VersionRecord;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen, error::refused};
-use crate::protocol::{BufferId, Lineage, RunConfig, Version};
+use crate::protocol::{BufferId, Lineage, PromptCounts, RunConfig, Version};
 use crate::store::keys::{RUNS, RunKeys};
 use crate::store::script;
 
@@ -49,6 +49,8 @@ pub struct RunStatus {
     pub buffers: Vec<BufferCounts>,
     /// The trainer.
     pub trainer: Trainer,
+    /// How many prompts are in each state, of a run that hands them out.
+    pub prompts: Option<PromptCounts>,
     /// What was done since the run was created.
     pub totals: Totals,
 }
@@ -61,6 +63,7 @@ pub(super) struct RunView {
     sessions: u64,
     /// The latest version's record.
     pub(super) latest: Option<VersionRecord>,
+    prompts: Option<PromptCounts>,
 }
 
 /// Whether a run was there before.
@@ -283,6 +286,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         finished,
         sessions,
         latest: _,
+        prompts,
     } = view;
     RunStatus {
         run: run.clone(),
@@ -301,6 +305,7 @@ fn status(run: &RunName, view: RunView) -> RunStatus {
         seq: state.seq,
         buffers: state.buffers(&config),
         trainer: state.trainer(),
+        prompts,
         totals: state.totals().clone(),
         config,
     }

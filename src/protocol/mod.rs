@@ -17,5 +17,5 @@ pub mod tables;
 pub use config::{FinalBatch, PromptOrder, RunConfig};
 pub use event::{DrainQueue, Effect, Event, EventType, FedPrompt, LoggedEffect, ResumeMode};
 pub use ids::{Attempt, BufferId, Epoch, FeedPosition, Lineage, Place, Reward, Slot, TrajectoryId, Version, Weights};
-pub use prompt::PromptState;
+pub use prompt::{PromptCounts, PromptState};
 pub use reason::Reason;

@@ -1,4 +1,4 @@
-//! The states of a prompt that the ledger hands out (*The prompt queue*).
+//! The states of a prompt that the ledger hands out (*The prompt queue*), and how many are in each.
 
 use std::fmt;
 
@@ -43,5 +43,44 @@ impl PromptState {
 impl fmt::Display for PromptState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// How many prompts are in each state: together as many as were fed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PromptCounts {
+    /// To be handed out.
+    pub queued: u64,
+    /// With an entry that is generating.
+    pub in_flight: u64,
+    /// With a finished entry that waits to be trained.
+    pub occupied: u64,
+    /// Taken for training.
+    pub trained: u64,
+    /// Of no use for training.
+    pub filtered: u64,
+    /// Tried as often as they may be, or given up.
+    pub failed: u64,
+    /// Not tried again, for the reason that their entries were discarded for.
+    pub dropped: u64,
+}
+
+impl PromptCounts {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.queued + self.in_flight + self.occupied + self.trained + self.filtered + self.failed + self.dropped
+    }
+
+    /// The count of one state.
+    pub fn of_mut(&mut self, state: PromptState) -> &mut u64 {
+        match state {
+            PromptState::Queued => &mut self.queued,
+            PromptState::InFlight => &mut self.in_flight,
+            PromptState::Occupied => &mut self.occupied,
+            PromptState::Trained => &mut self.trained,
+            PromptState::Filtered => &mut self.filtered,
+            PromptState::Failed => &mut self.failed,
+            PromptState::Dropped => &mut self.dropped,
+        }
     }
 }

@@ -25,6 +25,7 @@ const PRELUDE: &[(&str, &str)] = &[
     ("moves", include_str!("../../lua/prelude/moves.lua")),
     ("figures", include_str!("../../lua/prelude/figures.lua")),
     ("refusals", include_str!("../../lua/prelude/refusals.lua")),
+    ("prompts", include_str!("../../lua/prelude/prompts.lua")),
     ("discarding", include_str!("../../lua/prelude/discarding.lua")),
     ("finishing", include_str!("../../lua/prelude/finishing.lua")),
     ("weights", include_str!("../../lua/prelude/weights.lua")),
@@ -111,6 +112,8 @@ scripts! {
     DISCARD = "discard";
     /// Begins, or calls off, the end of a run.
     DRAIN = "drain";
+    /// Adds prompts to the queue.
+    FEED = "feed";
     /// Renews a lease and tells what was cancelled.
     HEARTBEAT = "heartbeat";
     /// Finishes or fails a member of a group.
@@ -143,6 +146,8 @@ scripts! {
     VIEW_EXPLAIN = "view_explain";
     /// Shows what a worker holds.
     VIEW_HELD = "view_held";
+    /// Shows prompts.
+    VIEW_PROMPTS = "view_prompts";
     /// Shows a run.
     VIEW_RUN = "view_run";
     /// Shows the slot tables.
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 26);
+        assert_eq!(all().len(), 28);
         let sources = lua_sources();
         assert_eq!(
             sources.len(),

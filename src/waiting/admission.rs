@@ -66,7 +66,7 @@ impl Blocked {
             return;
         }
         match told.blocked_by {
-            Some(BlockedBy::Draining | BlockedBy::Concurrency) => self.all = true,
+            Some(BlockedBy::Draining | BlockedBy::Concurrency | BlockedBy::Prompts) => self.all = true,
             Some(BlockedBy::Staleness) => self.up_to = self.up_to.max(version),
             None => {}
         }

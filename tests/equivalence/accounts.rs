@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth::ledger::distribution::{Distribution, Quarter, Share};
-use berth::protocol::{BufferId, Effect, Event, EventType, Place, Reason, TrajectoryId, Version};
+use berth::protocol::{BufferId, Effect, Event, EventType, Place, Reason, RunConfig, TrajectoryId, Version};
 
 /// A length for an entry, known from its id: most are short, some are long, and some are not said.
 pub(crate) fn tokens_of(id: TrajectoryId) -> Option<u64> {
@@ -53,14 +53,23 @@ pub(crate) struct Accounts {
     taken_at_ms: BTreeMap<BufferId, u64>,
     /// The buffer of which pieces are taken, and how many entries they have.
     streamed: Option<(BufferId, u64)>,
+    /// Whether the entries are groups, of whose members no length is said.
+    are_groups: bool,
 }
 
 impl Accounts {
     pub(crate) fn apply(&mut self, event: &Event) {
         let batch = event.version.map(|version| BufferId(version.0));
         match (event.event_type, batch) {
+            (EventType::RunCreated, _) => {
+                self.are_groups = event.config.as_ref().is_some_and(RunConfig::has_groups);
+            }
             (EventType::Take, Some(batch)) => {
-                self.taken_at_ms.insert(batch, event.at_ms);
+                // A batch counts as taken from its first piece on.
+                if self.streamed.is_none_or(|(streamed, _)| streamed != batch) {
+                    self.taken_at_ms.insert(batch, event.at_ms);
+                }
+                self.streamed = None;
             }
             (EventType::Stream, Some(batch)) => {
                 let taken = event.offset.unwrap_or(0) + event.entries.unwrap_or(0);
@@ -98,7 +107,7 @@ impl Accounts {
                         Fate::Discarded
                     },
                     reason: Some(reason.clone()),
-                    tokens: entry.occupied_at_ms.and(tokens_of(*id)),
+                    tokens: entry.occupied_at_ms.and(self.length_of(*id)),
                     staleness: from.buffer.0 - entry.version.0,
                     queued_ms: entry.occupied_at_ms.map(|from| at_ms - from),
                 });
@@ -109,7 +118,7 @@ impl Accounts {
                 self.left.push(trained);
             }
             Effect::Occupied { id, to, .. } => {
-                self.finished.push(tokens_of(*id));
+                self.finished.push(self.length_of(*id));
                 let entry = self.inside.get_mut(id).expect("it was in the tables");
                 entry.occupied_at_ms = Some(at_ms);
                 entry.place = *to;
@@ -122,15 +131,20 @@ impl Accounts {
         }
     }
 
+    fn length_of(&self, id: TrajectoryId) -> Option<u64> {
+        tokens_of(id).filter(|_| !self.are_groups)
+    }
+
     fn trained(&self, id: TrajectoryId, entry: &Inside) -> Left {
         let buffer = entry.place.buffer;
         let taken_at_ms = self.taken_at_ms[&buffer];
         Left {
             fate: Fate::Trained,
             reason: None,
-            tokens: tokens_of(id),
+            tokens: self.length_of(id),
             staleness: buffer.0 - entry.version.0,
-            queued_ms: entry.occupied_at_ms.map(|from| taken_at_ms - from),
+            // Of a batch in pieces: until the first was taken.
+            queued_ms: entry.occupied_at_ms.map(|from| taken_at_ms.saturating_sub(from)),
         }
     }
 

@@ -7,7 +7,7 @@ use berth::ledger::runs::ConfigChanges;
 use berth::ledger::sessions::HeartbeatRequest;
 use berth::ledger::{LedgerError, Refusal};
 use berth::protocol::invariants::Demand;
-use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, ReserveRefusal};
+use berth::protocol::tables::{DiscardRefusal, Entry, EntryState, OccupyRefusal, ReserveRefusal, Wish};
 use berth::protocol::{BufferId, Effect, EventType, Lineage, Place, Reason, RunConfig, TrajectoryId, Version, Weights};
 use proptest::sample::Index;
 
@@ -35,10 +35,13 @@ impl Twins {
             Ok(reserved) => {
                 let reservation = answer.expect("the model reserves").value;
                 let granted: Vec<_> = reservation.granted.iter().map(granted_effect).collect();
-                assert_eq!(granted, reserved.effects);
+                let is_of_a_prompt = |effect: &&Effect| matches!(effect, Effect::Prompt { .. });
+                let placed = reserved.effects.iter().filter(|effect| !is_of_a_prompt(effect));
+                assert_eq!(granted, placed.cloned().collect::<Vec<_>>());
                 assert_eq!(reservation.blocked_by, reserved.blocked_by);
                 for grant in &reservation.granted {
                     self.holders.insert(grant.id, worker);
+                    self.check_prompt(grant);
                     assert_eq!(
                         grant.deadline,
                         BufferId(grant.version.0 + self.model.config().max_staleness)
@@ -115,6 +118,7 @@ impl Twins {
                     OccupyRefusal::Unknown => Refusal::UnknownTrajectory,
                     OccupyRefusal::Discarded(reason) => Refusal::TrajectoryDiscarded { reason },
                     OccupyRefusal::Group | OccupyRefusal::Member(_) => panic!("{id} is a single trajectory"),
+                    OccupyRefusal::Superseded => Refusal::Superseded,
                     OccupyRefusal::NoPlace => panic!("{id} was not discarded as surplus in time"),
                 };
                 assert_eq!(refusal_of(answer), expected);
@@ -123,10 +127,14 @@ impl Twins {
         }
     }
 
-    pub(crate) async fn discard(&mut self, id: TrajectoryId, reason: &str) {
+    pub(crate) async fn discard(&mut self, id: TrajectoryId, reason: &str, wish: Wish) {
         let word: ClientReason = reason.parse().expect("a client's reason");
-        let answer = self.ledger.discard(&self.run, None, id, &word, None).await;
-        match self.model.discard(id, Reason::from(reason)) {
+        let answer = self.ledger.discard(&self.run, None, id, &word, None, wish).await;
+        if wish == Wish::Requeue && self.model.prompt_queue().is_none() {
+            assert_eq!(refusal_of(answer), Refusal::NoPromptQueue);
+            return assert_eq!(self.new_events().await, []);
+        }
+        match self.model.discard_with(id, Reason::from(reason), wish) {
             Ok(discarded) => {
                 let answer = answer.expect("the model discards").value;
                 assert_eq!(answer.discarded_from, discarded.discarded_from);

@@ -249,6 +249,7 @@ impl Twins {
                 let expected = match &refusal {
                     OccupyRefusal::Unknown => "unknown",
                     OccupyRefusal::Discarded(_) => "discarded",
+                    OccupyRefusal::Superseded => "superseded",
                     OccupyRefusal::Member(refusal) => expected(refusal),
                     OccupyRefusal::Group | OccupyRefusal::NoPlace => panic!("{id}: {refusal}"),
                 };
@@ -302,6 +303,7 @@ fn code(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::UnknownTrajectory => "unknown",
         Refusal::TrajectoryDiscarded { .. } => "discarded",
+        Refusal::Superseded => "superseded",
         Refusal::NoSuchMember { .. } => "no such member",
         Refusal::VersionNotPublished { .. } => "not published",
         Refusal::VersionTooStale { .. } => "too stale",
@@ -313,6 +315,7 @@ fn expected(refusal: &MemberRefusal) -> &'static str {
     match refusal {
         MemberRefusal::Unknown => "unknown",
         MemberRefusal::Discarded(_) => "discarded",
+        MemberRefusal::Superseded => "superseded",
         MemberRefusal::NoSuchMember { .. } => "no such member",
         MemberRefusal::Weights(WeightsRefusal::Abandoned { .. } | WeightsRefusal::NotPublished { .. }) => {
             "not published"

@@ -7,13 +7,16 @@ mod accounts;
 mod acts;
 mod groups;
 mod pieces;
+mod prompts;
 #[path = "../support/mod.rs"]
 mod support;
 mod trainer;
 mod twins;
 
+use std::sync::Arc;
+
 use berth::ledger::Ledger;
-use berth::protocol::{DrainQueue, FinalBatch, ResumeMode, RunConfig};
+use berth::protocol::{DrainQueue, FinalBatch, PromptOrder, Reason, ResumeMode, RunConfig};
 use berth::store::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -38,6 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<Index>().prop_map(Step::OccupyAny),
         2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::Discard(index, reason)),
         2 => any::<Index>().prop_map(Step::Filter),
+        1 => any::<Index>().prop_map(Step::Requeue),
+        2 => prompts(),
         1 => worker().prop_map(Step::Restart),
         1 => Just(Step::Expire),
         1 => (worker(), any::<Index>()).prop_map(|(worker, index)| Step::Claim { worker, index }),
@@ -51,6 +56,34 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (limit, 1..8_u64).prop_map(|(limit, keep)| Step::Configure(limit, keep)),
         1 => prop_oneof![9 => Just(Step::Take(0)), 1 => Just(Step::CreateAgain)],
     ]
+}
+
+/// A page is fed, or an entry is discarded for a reason for which its prompt is tried again.
+fn prompts() -> impl Strategy<Value = Step> {
+    let ahead = prop::option::weighted(0.7, prop_oneof![8 => Just(0), 2 => -3..0_i64, 1 => 1..3_i64]);
+    let lengths = prop::collection::vec(prop::option::of(0..4_u64), 1..8);
+    let reasons = vec!["timed_out", "stuck_timeout", "worker_restarted", "abandoned"];
+    prop_oneof![
+        2 => (ahead, lengths).prop_map(|(ahead, lengths)| Step::Feed { ahead, lengths }),
+        1 => (any::<Index>(), prop::sample::select(reasons)).prop_map(|(index, reason)| Step::DiscardAs(index, reason)),
+    ]
+}
+
+/// No prompt queue, or one of some kind.
+fn queue() -> impl Strategy<Value = RunConfig> {
+    let order = prop::sample::select(vec![PromptOrder::Fed, PromptOrder::LongestFirst]);
+    let dropped = vec![Reason::TimedOut, Reason::LeaseExpired, Reason::Surplus, Reason::Rewound];
+    let drop_on = prop::sample::subsequence(dropped, 0..3);
+    (prop::bool::weighted(0.6), order, 1..5_u64, 1..4_u32, drop_on).prop_map(
+        |(prompt_queue, order, order_window, max_attempts, drop_on)| RunConfig {
+            prompt_queue,
+            order,
+            order_window,
+            max_attempts,
+            drop_on,
+            ..RunConfig::new(1, 0)
+        },
+    )
 }
 
 /// Mostly from where the trainer stands.
@@ -103,9 +136,11 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
     let last = prop::sample::select(vec![FinalBatch::Short, FinalBatch::Discard]);
-    let numbers = (1..5_u32, spare, 0..5_u64, limit, last);
+    let numbers = (1..5_u32, spare, 0..5_u64, limit, last, queue());
     numbers.prop_map(
-        |(batch_size, spare, max_staleness, max_concurrency, final_batch)| RunConfig {
+        |(batch_size, spare, max_staleness, max_concurrency, final_batch, queue)| RunConfig {
+            batch_size,
+            max_staleness,
             slots_per_buffer: batch_size + spare,
             max_concurrency,
             final_batch,
@@ -113,7 +148,7 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
             lease_ms: 1,
             keep_batches: 5,
             initial_version: 3,
-            ..RunConfig::new(batch_size, max_staleness)
+            ..queue
         },
     )
 }
@@ -136,6 +171,7 @@ fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step
     };
     let address = database.url().parse().expect("the test's database has an address");
     let ledger = runtime.block_on(async { Ledger::new(Store::new(&address).expect("a store")) });
+    let store = Arc::new(runtime.block_on(async { Store::new(&address).expect("a store") }));
 
     let cases = (steps() / TESTS).div_ceil(STEPS_A_SEQUENCE);
     let mut runner = TestRunner::new(ProptestConfig {
@@ -147,7 +183,7 @@ fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step
     let sequences = (configs, prop::collection::vec(step, 1..2 * STEPS_A_SEQUENCE));
     let result = runner.run(&sequences, |(config, steps)| {
         runtime.block_on(async {
-            let mut twins = Twins::create(&ledger, config).await;
+            let mut twins = Twins::create(&ledger, &store, config).await;
             for step in &steps {
                 twins.step(step).await;
             }

@@ -1,6 +1,7 @@
 //! A run in the ledger and the same run in the model, step by step.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth::ledger::looking::SlotShown;
 use berth::ledger::names::Caller;
@@ -8,8 +9,9 @@ use berth::ledger::trajectories::TrajectoryState;
 use berth::ledger::{Ledger, LedgerError, Refusal, RunName, Seen};
 use berth::protocol::audit::Auditor;
 use berth::protocol::invariants;
-use berth::protocol::tables::{EntryState, SlotState, SlotTables};
+use berth::protocol::tables::{EntryState, SlotState, SlotTables, Wish};
 use berth::protocol::{BufferId, DrainQueue, Effect, Event, EventType, RunConfig, TrajectoryId, Version};
+use berth::store::Store;
 use proptest::sample::Index;
 use uuid::Uuid;
 
@@ -33,6 +35,15 @@ pub(crate) enum Step {
     Discard(Index, &'static str),
     /// Of an occupied one.
     Filter(Index),
+    /// Of whatever state, with the wish that its prompt is tried again.
+    Requeue(Index),
+    /// For a reason of the ledger's own, of one that is in the tables.
+    DiscardAs(Index, &'static str),
+    /// A page that begins so many after what was fed, or after all that was fed.
+    Feed {
+        ahead: Option<i64>,
+        lengths: Vec<Option<u64>>,
+    },
     /// The worker opens a new session.
     Restart(usize),
     /// All leases run out.
@@ -65,6 +76,8 @@ pub(crate) enum Step {
 
 pub(crate) struct Twins {
     pub(crate) ledger: Ledger,
+    /// The same database, for scripts that no call of the ledger sends so.
+    pub(crate) store: Arc<Store>,
     pub(crate) run: RunName,
     pub(crate) model: SlotTables,
     /// How often each worker has started.
@@ -81,11 +94,12 @@ pub(crate) struct Twins {
 }
 
 impl Twins {
-    pub(crate) async fn create(ledger: &Ledger, config: RunConfig) -> Self {
+    pub(crate) async fn create(ledger: &Ledger, store: &Arc<Store>, config: RunConfig) -> Self {
         let run: RunName = format!("twins-{}", Uuid::new_v4().simple()).parse().expect("a name");
         ledger.create_run(&run, &config).await.expect("the run is created");
         let mut twins = Self {
             ledger: ledger.clone(),
+            store: Arc::clone(store),
             run,
             model: SlotTables::new(config),
             starts: [0; 3],
@@ -132,13 +146,19 @@ impl Twins {
             }
             Step::Discard(index, reason) => {
                 let id = self.pick(*index, |_| true).unwrap_or_else(TrajectoryId::generate);
-                self.discard(id, reason).await;
+                self.discard(id, reason, Wish::ByReason).await;
             }
             Step::Filter(index) => {
                 if let Some(id) = self.pick(*index, |state| matches!(state, EntryState::Occupied { .. })) {
-                    self.discard(id, "zero_gradient").await;
+                    self.discard(id, "zero_gradient", Wish::ByReason).await;
                 }
             }
+            Step::Requeue(index) => {
+                let id = self.pick(*index, |_| true).unwrap_or_else(TrajectoryId::generate);
+                self.discard(id, "preempted", Wish::Requeue).await;
+            }
+            Step::DiscardAs(index, reason) => self.discard_as(*index, reason).await,
+            Step::Feed { ahead, lengths } => self.feed(*ahead, lengths).await,
             Step::Restart(worker) => self.restart(*worker).await,
             Step::Expire => self.expire().await,
             Step::Claim { worker, index } => self.claim(*worker, *index).await,
@@ -276,6 +296,7 @@ impl Twins {
         let distribution = self.ledger.distribution(&self.run).await;
         let distribution = distribution.expect("the distribution can be looked at").value;
         self.accounts.check(&distribution, self.model.next_buffer(), &totals);
+        self.compare_prompts().await;
     }
 }
 

@@ -19,12 +19,25 @@ type Sizes = BTreeMap<&'static str, (usize, usize)>;
 
 #[tokio::test]
 async fn a_run_takes_no_more_room_after_many_trajectories_than_after_a_few() {
+    stays_as_small(json!({})).await;
+}
+
+/// Trained prompts are forgotten with their batches.
+#[tokio::test]
+async fn a_run_with_a_prompt_queue_takes_no_more_room_after_many_prompts_than_after_a_few() {
+    stays_as_small(json!({ "prompt_queue": true, "order": "longest_first" })).await;
+}
+
+async fn stays_as_small(mut config: Value) {
     let Some(database) = Database::start().await else {
         return;
     };
     let retention = RETENTION.to_string();
     let server = TestServer::start_with(&["--redis", &database.url(), "--event-retention", &retention]).await;
-    let config = json!({ "batch_size": BATCH, "max_staleness": 1, "keep_batches": KEEP });
+    config["batch_size"] = json!(BATCH);
+    config["max_staleness"] = json!(1);
+    config["keep_batches"] = json!(KEEP);
+    let has_queue = config["prompt_queue"] == true;
     let run = Run::create(&server.client(), config).await;
     let keys = RunKeys::new(run.name());
     let connection = database.connection().await;
@@ -56,6 +69,7 @@ async fn a_run_takes_no_more_room_after_many_trajectories_than_after_a_few() {
         "the kept batches, and nothing else"
     );
     assert_eq!(after_many["occupied"].0, KEEP * BATCH);
+    assert_eq!(after_many["prompts"].0, if has_queue { KEEP * BATCH } else { 0 });
     let elements = |sizes: &Sizes| -> Vec<_> {
         let parts = sizes.iter().filter(|(part, _)| **part != "events");
         parts.map(|(part, (elements, _))| (*part, *elements)).collect()
@@ -74,7 +88,14 @@ fn trajectories() -> usize {
 }
 
 async fn train(run: &Run, versions: std::ops::Range<usize>) {
+    let has_queue = run.get("").await.ok()["config"]["prompt_queue"] == true;
     for version in versions {
+        if has_queue {
+            let prompt = |number: usize| json!({ "id": format!("q-{number}"), "data": { "text": "x".repeat(200) }, "expected_tokens": number });
+            let prompts: Vec<_> = (0..BATCH).map(prompt).collect();
+            let page = json!({ "offset": version * BATCH, "prompts": prompts });
+            run.post("prompts", page).await.ok();
+        }
         let reserve = json!({ "worker": "rollout-0", "session": "s", "version": version, "count": BATCH });
         let granted = run.post("reservations", reserve).await.ok()["granted"].clone();
         let finish = |grant: &Value| json!({ "id": grant["id"], "reward": 0.5, "tokens": 5_120, "payload": "file:///dev/shm/q-17.npz" });

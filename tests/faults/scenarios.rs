@@ -65,14 +65,9 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
         "discard" => vec![
             at_once(json!({ "worker": "silent", "session": "s", "id": RESERVED, "reason": "failed" })),
             at_once(json!({ "id": OCCUPIED, "reason": "filtered", "note": "a note" })),
+            at_once(json!({ "id": OCCUPIED, "reason": "filtered", "requeue": true })),
+            at_once(json!({ "id": RESERVED, "reason": "timed_out" })),
         ],
-        "drain" => {
-            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
-            vec![
-                at_once(drain(true)),
-                after([Run(&script::DRAIN, drain(true))], drain(false)),
-            ]
-        }
         "heartbeat" => {
             let by_holder = |fields: Value| {
                 let mut fields = fields;
@@ -143,6 +138,7 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(json!({ "after": "r", "limit": 1 })),
         ],
         "delete" | "view_distribution" | "view_run" | "view_slots" => vec![at_once(json!({}))],
+        "drain" | "feed" | "view_prompts" => of_a_queue(script),
         trainers => of_a_trainer(trainers),
     }
 }
@@ -171,6 +167,29 @@ fn of_the_sweep() -> Vec<Scenario> {
             sweep(),
         ),
     ]
+}
+
+/// Those of the prompt queue, and of the end of a run.
+fn of_a_queue(script: &str) -> Vec<Scenario> {
+    match script {
+        "drain" => {
+            let drain = |begins: bool| json!({ "drain": begins, "queue": "finish" });
+            vec![
+                at_once(drain(true)),
+                after([Run(&script::DRAIN, drain(true))], drain(false)),
+            ]
+        }
+        "feed" => {
+            let page = |offset: Option<u64>| json!({ "offset": offset, "prompts": [{ "id": "q" }, { "id": "r" }] });
+            vec![at_once(page(Some(8))), at_once(page(None))]
+        }
+        "view_prompts" => vec![
+            at_once(json!({ "limit": 100 })),
+            at_once(json!({ "state": "queued", "limit": 1, "after_queued": { "score": "0", "member": "" } })),
+            at_once(json!({ "state": "failed", "limit": 100 })),
+        ],
+        unknown => panic!("no scenario for {unknown}"),
+    }
 }
 
 /// Those of the scripts that trainers call.

@@ -111,7 +111,8 @@ impl Workshop {
 
     async fn fill(&self, groups: Value) {
         let mut config = json!({ "batch_size": 1, "max_staleness": 1, "slots_per_buffer": 2, "lease_ms": 3_600_000,
-                                 "keep_batches": 1_000, "initial_version": 0 });
+                                 "keep_batches": 1_000, "initial_version": 0, "prompt_queue": true, "order": "longest_first",
+                                 "order_window": 4, "max_attempts": 3, "drop_on": [], "final_batch": "short" });
         let occupy = if groups["group_size"] == 1 {
             occupy
         } else {
@@ -125,6 +126,11 @@ impl Workshop {
             .await
             .expect("a layout");
         self.done(&script::CREATE, create).await;
+        let prompts: Vec<_> = (0..9)
+            .map(|number| json!({ "id": "q", "data": "{}", "expected_tokens": number }))
+            .collect();
+        self.done(&script::FEED, json!({ "offset": 0, "prompts": prompts }))
+            .await;
         for (worker, session) in [
             ("silent", "s"),
             ("restarted", "old"),
@@ -204,8 +210,8 @@ pub(crate) fn occupy_whole(id: &str) -> Value {
     calls(call)
 }
 
-/// Parts that only runs with groups, time-outs or a prompt queue fill.
-const SPECIAL: [&str; 7] = ["members", "orphans", "ages", "prompts", "queue", "fates", "figures"];
+/// Parts that only runs with groups fill.
+const SPECIAL: [&str; 2] = ["members", "orphans"];
 
 /// Whether each key of the run holds something.
 pub(crate) fn is_full(dumps: &Dumps) -> bool {

@@ -113,8 +113,9 @@ impl Run {
         }
     }
 
-    /// The entry finishes as it should: a trajectory, or a group with as many members as it lacks.
-    pub(crate) fn complete(&mut self, id: TrajectoryId) -> Result<(), Reason> {
+    /// The entry finishes as it should: a trajectory, or a group with as many members as it lacks; or else the word for why
+    /// it was refused.
+    pub(crate) fn complete(&mut self, id: TrajectoryId) -> Result<(), String> {
         let entry = self.tables.entry(id).expect("it is known").clone();
         let config = self.tables.config().clone();
         let lacking = (config.group_size as usize).saturating_sub(entry.complete());
@@ -131,7 +132,8 @@ impl Run {
             };
             match self.report(id, &member, lineage) {
                 Ok(_) => {}
-                Err(MemberRefusal::Discarded(reason)) => return Err(reason),
+                Err(MemberRefusal::Discarded(reason)) => return Err(reason.to_string()),
+                Err(MemberRefusal::Superseded) => return Err("superseded".to_owned()),
                 Err(refusal) => panic!("{member:?} of {id}: {refusal}"),
             }
         }
@@ -140,7 +142,8 @@ impl Run {
         }
         match self.finish(id, &[], lineage) {
             Ok(_) => Ok(()),
-            Err(OccupyRefusal::Discarded(reason)) => Err(reason),
+            Err(OccupyRefusal::Discarded(reason)) => Err(reason.to_string()),
+            Err(OccupyRefusal::Superseded) => Err("superseded".to_owned()),
             Err(refusal) => panic!("occupying {id}: {refusal}"),
         }
     }
@@ -363,7 +366,8 @@ impl Run {
         };
         let adopted: Vec<TrajectoryId> = fitting.into_iter().take(count).collect();
         assert_eq!(reserved.adopted, adopted.len());
-        let granted: Vec<TrajectoryId> = reserved.effects.iter().map(Effect::id).collect();
+        let is_granted = |effect: &&Effect| !matches!(effect, Effect::Prompt { .. });
+        let granted: Vec<TrajectoryId> = reserved.effects.iter().filter(is_granted).map(Effect::id).collect();
         assert_eq!(granted[..adopted.len()], adopted);
         assert_eq!(granted.len(), reserved.granted);
         self.check_limit(reserved.granted - reserved.adopted);

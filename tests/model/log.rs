@@ -1,8 +1,8 @@
 //! The log that a run of the model would write, and what can happen to a log.
 
 use berth::protocol::{
-    BufferId, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Place, Reason, ResumeMode, RunConfig, Slot,
-    TrajectoryId, Version,
+    Attempt, BufferId, Effect, Epoch, Event, EventType, FedPrompt, FeedPosition, Lineage, LoggedEffect, Place,
+    PromptState, Reason, ResumeMode, RunConfig, Slot, TrajectoryId, Version,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -292,6 +292,7 @@ fn intruder() -> impl Strategy<Value = Event> {
         EventType::Deliver,
         EventType::TrainerOpened,
         EventType::Checkpoint,
+        EventType::Feed,
         EventType::Stream,
         EventType::Drain,
     ]);
@@ -301,12 +302,23 @@ fn intruder() -> impl Strategy<Value = Event> {
     let piece = (prop::option::of(number()), prop::option::of(number()));
     let ids = prop::collection::vec(id(), 0..5);
     let step = (event_type, reason, version, any::<bool>(), ids, effects);
-    (step, piece, session()).prop_map(
-        |((event_type, reason, version, mark, ids, effects), piece, session)| Event {
+    let prompt = FedPrompt {
+        id: "q".to_owned(),
+        expected_tokens: None,
+    };
+    let fed = (
+        prop::option::weighted(0.8, number()),
+        prop::collection::vec(Just(prompt), 0..3),
+    );
+    (step, piece, fed, session()).prop_map(
+        |((event_type, reason, version, mark, ids, effects), piece, (fed, prompts), session)| Event {
+            fed,
+            prompts,
             reason,
             version,
             late: mark,
             replayed: mark,
+            requeue: mark,
             is_final: mark,
             drain: Some(mark),
             offset: piece.0,
@@ -341,8 +353,15 @@ fn session() -> impl Strategy<Value = Event> {
 }
 
 fn effect() -> impl Strategy<Value = Effect> {
-    let kind = (0..11, 0..4_u32);
-    (kind, id(), number().prop_map(Version), place(), place()).prop_map(|((kind, index), id, version, from, to)| {
+    let states = vec![
+        PromptState::Queued,
+        PromptState::InFlight,
+        PromptState::Trained,
+        PromptState::Failed,
+    ];
+    let prompt = (number(), prop::sample::select(states), 0..5_u32);
+    let of_place = (0..12, id(), number().prop_map(Version), place(), place());
+    (of_place, prompt, 0..4_u32).prop_map(|((kind, id, version, from, to), (position, state, attempt), index)| {
         match kind {
             0 => Effect::Reserved { id, version, to },
             1 => Effect::Moved { id, from, to },
@@ -354,7 +373,13 @@ fn effect() -> impl Strategy<Value = Effect> {
                 from,
             },
             5 => Effect::Replaced { id, from, to },
-            6 => Effect::Member {
+            6 => Effect::Prompt {
+                id,
+                position: FeedPosition(position),
+                state,
+                attempt: Attempt(attempt),
+            },
+            7 => Effect::Member {
                 id,
                 index,
                 failed: index == 0,
@@ -362,9 +387,9 @@ fn effect() -> impl Strategy<Value = Effect> {
                 newest: None,
                 reward: None,
             },
-            7 => Effect::Continued { id, version },
-            8 => Effect::Orphaned { id },
-            9 => Effect::Adopted { id },
+            8 => Effect::Continued { id, version },
+            9 => Effect::Orphaned { id },
+            10 => Effect::Adopted { id },
             _ => Effect::Pruned { id },
         }
     })

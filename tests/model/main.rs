@@ -10,7 +10,7 @@ mod run;
 mod trainer;
 
 use berth::protocol::audit::Auditor;
-use berth::protocol::{DrainQueue, Epoch, Event, FinalBatch, Lineage, ResumeMode, RunConfig};
+use berth::protocol::{DrainQueue, Epoch, Event, FinalBatch, Lineage, PromptOrder, Reason, ResumeMode, RunConfig};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
@@ -37,6 +37,8 @@ fn step(of_groups: bool) -> impl Strategy<Value = Step> {
         2 => any::<Index>().prop_map(Step::LateOccupy),
         2 => (any::<Index>(), reason).prop_map(|(index, reason)| Step::DiscardReserved(index, reason)),
         2 => any::<Index>().prop_map(Step::DiscardOccupied),
+        1 => any::<Index>().prop_map(Step::Requeue),
+        2 => feed(),
         2 => Just(Step::Train),
         5 => Just(Step::Take),
         4 => prop_oneof![9 => Just(1), 1 => 0..4_u64].prop_map(Step::Publish),
@@ -79,6 +81,30 @@ fn reserve() -> impl Strategy<Value = Step> {
     })
 }
 
+/// A page of prompts, some of which may have been fed before, or after some that were not.
+fn feed() -> impl Strategy<Value = Step> {
+    let ahead = prop::option::weighted(0.7, prop_oneof![8 => Just(0), 2 => -3..0_i64, 1 => 1..3_i64]);
+    let lengths = prop::collection::vec(prop::option::of(0..4_u64), 0..8);
+    (ahead, lengths).prop_map(|(ahead, lengths)| Step::Feed { ahead, lengths })
+}
+
+/// No prompt queue, or one of some kind.
+fn queue() -> impl Strategy<Value = RunConfig> {
+    let order = prop::sample::select(vec![PromptOrder::Fed, PromptOrder::LongestFirst]);
+    let dropped = vec![Reason::TimedOut, Reason::LeaseExpired, Reason::Surplus, Reason::Rewound];
+    let drop_on = prop::sample::subsequence(dropped, 0..3);
+    (prop::bool::weighted(0.6), order, 1..5_u64, 1..4_u32, drop_on).prop_map(
+        |(prompt_queue, order, order_window, max_attempts, drop_on)| RunConfig {
+            prompt_queue,
+            order,
+            order_window,
+            max_attempts,
+            drop_on,
+            ..RunConfig::new(1, 0)
+        },
+    )
+}
+
 fn resume() -> impl Strategy<Value = Step> {
     let ahead = prop_oneof![1 => Just(None), 12 => prop_oneof![6 => -5..1_i64, 2 => 1..4_i64].prop_map(Some)];
     let mode = prop::sample::select(vec![ResumeMode::Replay, ResumeMode::Rewind]);
@@ -103,14 +129,17 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     let spare = if oversampling { 1..4_u32 } else { 0..1 };
     let limit = prop::option::weighted(0.3, 1..12_u64);
     let last = prop::sample::select(vec![FinalBatch::Short, FinalBatch::Discard]);
-    (1..5_u32, spare, 0..5_u64, limit, last).prop_map(|(batch_size, spare, max_staleness, limit, last)| RunConfig {
+    let numbers = (1..5_u32, spare, 0..5_u64, limit, last, queue());
+    numbers.prop_map(|(batch_size, spare, max_staleness, limit, last, queue)| RunConfig {
+        batch_size,
+        max_staleness,
         slots_per_buffer: batch_size + spare,
         max_concurrency: limit,
         lease_ms: 30_000,
         keep_batches: 4,
         initial_version: 3,
         final_batch: last,
-        ..RunConfig::new(batch_size, max_staleness)
+        ..queue
     })
 }
 

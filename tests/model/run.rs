@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth::protocol::invariants::{self, Demand};
-use berth::protocol::tables::{BatchEntry, EntryState, OccupyRefusal, ReserveRefusal, SlotTables};
+use berth::protocol::tables::{
+    BatchEntry, EntryState, FeedRefusal, OccupyRefusal, PromptQueue, ReserveRefusal, SlotTables, Wish,
+};
 use berth::protocol::{
-    BufferId, DrainQueue, Effect, Epoch, Event, EventType, Lineage, Reason, RunConfig, TrajectoryId, Version, Weights,
+    BufferId, DrainQueue, Effect, Epoch, Event, EventType, FedPrompt, Lineage, Reason, RunConfig, TrajectoryId,
+    Version, Weights,
 };
 use proptest::sample::Index;
 use uuid::Uuid;
@@ -27,6 +30,13 @@ pub(crate) enum Step {
     LateOccupy(Index),
     DiscardReserved(Index, &'static str),
     DiscardOccupied(Index),
+    /// A client gives up an entry, finished or not, and wishes that its prompt is tried again.
+    Requeue(Index),
+    /// A page that begins so many after what was fed, or after all that was fed, whatever that is.
+    Feed {
+        ahead: Option<i64>,
+        lengths: Vec<Option<u64>>,
+    },
     Take,
     /// What is in flight finishes, with some more if that is not enough; a batch is taken and a version published.
     Train,
@@ -121,6 +131,14 @@ impl Run {
                     self.discard(id, "filtered");
                 }
             }
+            Step::Requeue(index) => {
+                if let Some(id) = self.pick(*index, |s| {
+                    matches!(s, EntryState::Reserved { .. } | EntryState::Occupied { .. })
+                }) {
+                    self.discard_with(id, "preempted", Wish::Requeue);
+                }
+            }
+            Step::Feed { ahead, lengths } => self.feed(*ahead, lengths),
             Step::Take => self.take(),
             Step::Train => self.train(),
             Step::Publish(ahead) => self.publish(*ahead),
@@ -171,7 +189,8 @@ impl Run {
         match self.tables.reserve(weights, &ids) {
             Ok(reserved) => {
                 assert!(lag >= 0 && lineage_lag >= 0 && !self.tables.is_abandoned(weights));
-                assert_eq!(reserved.granted, reserved.effects.len());
+                let admitted = reserved.effects.iter().filter(|e| matches!(e, Effect::Reserved { .. }));
+                assert_eq!(reserved.granted, admitted.count());
                 assert_eq!(reserved.blocked_by.is_none(), reserved.granted == count);
                 self.check_limit(reserved.granted);
                 if reserved.granted > 0 {
@@ -205,7 +224,9 @@ impl Run {
     }
 
     fn train(&mut self) {
-        self.reserve(0, 0, self.tables.config().batch_size as usize);
+        let size = self.tables.config().batch_size as usize;
+        self.feed(None, &vec![None; size]);
+        self.reserve(0, 0, size);
         let is_reserved = |state: &EntryState| matches!(state, EntryState::Reserved { .. });
         let generating = |run: &Self| {
             run.tables
@@ -246,7 +267,7 @@ impl Run {
                 assert!(occupied.late && !occupied.repeated);
                 self.occupied(id, occupied.place.buffer, version, &demand, &occupied.effects);
             }
-            Err(OccupyRefusal::Discarded(_)) => {
+            Err(OccupyRefusal::Discarded(_) | OccupyRefusal::Superseded) => {
                 assert_eq!(self.tables, before, "a refusal changes nothing");
             }
             Err(refusal) => panic!("{id} is known and was discarded: {refusal}"),
@@ -275,15 +296,53 @@ impl Run {
     }
 
     fn discard(&mut self, id: TrajectoryId, reason: &str) {
+        self.discard_with(id, reason, Wish::ByReason);
+    }
+
+    fn discard_with(&mut self, id: TrajectoryId, reason: &str, wish: Wish) {
         self.finished.remove(&id);
         let discarded = self
             .tables
-            .discard(id, Reason::from(reason))
+            .discard_with(id, Reason::from(reason), wish)
             .expect("it is in the tables");
         let event = self.log.event(EventType::Discard, &discarded.effects);
         event.ids = vec![id];
         event.reason = Some(Reason::from(reason));
+        event.requeue = wish == Wish::Requeue;
         self.follow(&discarded.effects);
+    }
+
+    fn feed(&mut self, ahead: Option<i64>, lengths: &[Option<u64>]) {
+        let fed = self.tables.prompt_queue().map_or(0, PromptQueue::fed);
+        let offset = ahead.map(|ahead| fed.saturating_add_signed(ahead));
+        let prompt = |expected_tokens: &Option<u64>| FedPrompt {
+            id: "q".to_owned(),
+            expected_tokens: *expected_tokens,
+        };
+        let page: Vec<_> = lengths.iter().map(prompt).collect();
+        let before = self.tables.clone();
+        match self.tables.feed(offset, &page) {
+            Ok(now) => {
+                let added = usize::try_from(now - fed).expect("a page");
+                let known = fed - offset.unwrap_or(fed);
+                assert_eq!(now, fed.max(fed - known + page.len() as u64));
+                if added > 0 {
+                    let prompts = page[page.len() - added..].to_vec();
+                    self.rebuilt.replay_feed(&prompts).expect("a queue");
+                    let event = self.log.event(EventType::Feed, &[]);
+                    event.fed = Some(now);
+                    event.prompts = prompts;
+                }
+            }
+            Err(refusal) => {
+                match refusal {
+                    FeedRefusal::NoPromptQueue => assert!(!self.tables.config().prompt_queue),
+                    FeedRefusal::Gap { .. } => assert!(ahead.is_some_and(|ahead| ahead > 0)),
+                    FeedRefusal::Draining => assert!(self.tables.draining().is_some()),
+                }
+                assert_eq!(self.tables, before, "a refusal changes nothing");
+            }
+        }
     }
 
     fn configure(&mut self, config: RunConfig) {

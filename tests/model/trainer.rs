@@ -255,6 +255,7 @@ impl Run {
                 Effect::Replaced { to, .. } => {
                     assert_eq!(self.tables.entry(id).and_then(Entry::place), Some(*to));
                 }
+                Effect::Prompt { .. } => {}
                 other => panic!("{other} of a resume"),
             }
             self.batches.remove(&id);

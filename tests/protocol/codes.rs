@@ -6,8 +6,9 @@ use hyper::Request;
 use hyper::http::request::Builder;
 use serde_json::json;
 
-use crate::cast::{Worker, each, finish, ledger_with_places_to_wait, train};
-use crate::support::{Ledger, LocalRedis, Response, Run, TestServer};
+use crate::cast::{Worker, each, finish, ids, ledger_with_places_to_wait, train, trajectory};
+use crate::prompts::{feed, with_queue};
+use crate::support::{Ledger, LocalRedis, Response, Run, TestServer, eventually};
 
 /// The status, the code, and the answer that must have both.
 type Answer = (u16, &'static str, Response);
@@ -23,6 +24,7 @@ async fn every_code_has_its_status_and_comes_as_a_problem() {
     answers.extend(about_runs_and_batches(&ledger).await);
     answers.extend(to_workers(&ledger).await);
     answers.extend(about_members_and_segments(&ledger).await);
+    answers.extend(about_prompts(&ledger).await);
     answers.extend(when_the_server_cannot(&ledger).await);
 
     let mut seen = BTreeSet::from(["internal".to_owned()]);
@@ -122,6 +124,30 @@ async fn to_workers(ledger: &Ledger) -> Vec<Answer> {
             "ledger_behind",
             worker.reserve(json!({ "version": 1, "lineage": 1 })).await,
         ),
+    ]
+}
+
+async fn about_prompts(ledger: &Ledger) -> Vec<Answer> {
+    let without = ledger.run(json!({ "batch_size": 1, "max_staleness": 0 })).await;
+    let config =
+        with_queue(json!({ "batch_size": 1, "max_staleness": 0, "reservation_timeout_ms": 1, "max_attempts": 1 }));
+    let run = ledger.run(config).await;
+    feed(&run, "a").await.ok();
+    let worker = Worker::of(&run, "rollout-1");
+    let granted = worker.reserve(json!({ "version": 0 })).await.ok()["granted"].clone();
+    let late = ids(&granted).remove(0);
+    eventually("it has timed out", async || {
+        trajectory(&run, &late).await["reason"] == "timed_out"
+    })
+    .await;
+    let gap = json!({ "offset": 2, "prompts": [{ "id": "c" }] });
+    let gap = run.post("prompts", gap).await;
+    run.post("drain", json!({ "drain": true })).await.ok();
+    vec![
+        (409, "no_prompt_queue", without.get("prompts").await),
+        (409, "feed_gap", gap),
+        (409, "draining", feed(&run, "b").await),
+        (409, "superseded", worker.occupy(&late, json!({})).await),
     ]
 }
 

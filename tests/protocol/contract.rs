@@ -48,8 +48,13 @@ async fn every_call_of_the_document_is_served() {
     }
 
     for (method, path) in calls {
-        let group_size = if path.contains("members") { 2 } else { 1 };
-        let (run, id) = run_in_which_all_is_possible(&ledger, group_size).await;
+        let (run, id) = if path.ends_with("/prompts") {
+            let config = json!({ "batch_size": 1, "max_staleness": 0, "prompt_queue": true });
+            (ledger.run(config).await, String::new())
+        } else {
+            let group_size = if path.contains("members") { 2 } else { 1 };
+            run_in_which_all_is_possible(&ledger, group_size).await
+        };
         let filled = path
             .replace("{index}", "0")
             .replace("{run}", run.name())
@@ -64,6 +69,7 @@ async fn every_call_of_the_document_is_served() {
             ("POST", "occupy") if !path.contains("{id}") => json!({ "trajectories": [{ "id": id }] }),
             ("POST", "discard") => json!({ "reason": "failed" }),
             ("POST", "claim") => json!({ "worker": "rollout-2" }),
+            ("POST", "prompts") => json!({ "prompts": [{ "id": "q" }] }),
             ("POST", "trainer") => json!({ "trainer": "t0", "resume_from": 1 }),
             ("POST", "drain") => json!({ "drain": true }),
             ("POST", "versions" | "checkpoints") => json!({ "version": 1 }),
@@ -115,6 +121,7 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         (&trajectory("claim"), json!({ "worker": "w", "lineages": 0 })),
         ("workers/w/heartbeat", json!({ "lineages": 0 })),
         ("batches/next", json!({ "lineages": 0 })),
+        ("prompts", json!({ "prompts": [{ "id": "q" }], "lineages": 0 })),
         ("versions", json!({ "version": 0, "lineages": 0 })),
         ("trainer", json!({ "trainer": "t0", "lineages": 0 })),
         ("checkpoints", json!({ "version": 0, "lineages": 0 })),
@@ -137,6 +144,7 @@ async fn an_unknown_field_is_an_error_that_names_it_in_every_call() {
         "batches",
         "batches/0",
         "trajectories",
+        "prompts",
         "events",
         "versions/latest",
         "explain",

@@ -68,15 +68,8 @@ fn drawn(events: &[Event], status: &Value) -> String {
     for event in events {
         for logged in &event.effects {
             let id = logged.effect.id();
-            let is_in_its_place = matches!(
-                logged.effect,
-                Effect::Member { .. }
-                    | Effect::Continued { .. }
-                    | Effect::Orphaned { .. }
-                    | Effect::Adopted { .. }
-                    | Effect::Prompt { .. }
-            );
-            if is_in_its_place {
+            let is_gone = matches!(logged.effect, Effect::Discarded { .. } | Effect::Pruned { .. });
+            if logged.effect.to().is_none() && !is_gone {
                 continue;
             }
             let drawn = entries.remove(&id).map(|(_, drawn)| drawn);

@@ -28,6 +28,7 @@ async fn a_run_needs_only_a_batch_size_and_a_bound() {
         "draining": false, "finished": false, "reserved": 0, "generating": 0, "occupied": 0, "workers": 0, "kept_batches": 0, "oldest_kept": null, "seq": 1,
         "buffers": [buffer(0), buffer(1)],
         "trainer": { "name": null, "epoch": 0, "state": "never_seen", "since_at_ms": null, "last_call_at_ms": null },
+        "prompts": null,
         "totals": { "reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0, "adopted": 0 },
     });
     assert_eq!(answer.status(201), expected);

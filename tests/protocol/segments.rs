@@ -171,7 +171,12 @@ async fn a_member_has_segments_of_its_own() {
         json!({ "index": 1, "state": "generating", "version": 1,
                 "segments": [{ "version": 1, "from_token": 0 }, { "version": 2, "from_token": 70 }] })
     );
-    worker.member(&a, 1, json!({ "reward": 1.0 })).await.ok();
+    let otherwise = json!({ "segments": [{ "version": 0, "from_token": 0 }] });
+    worker
+        .member(&a, 1, otherwise)
+        .await
+        .problem(409, "segment_out_of_order");
+    worker.member(&a, 1, json!({ "version": 2, "reward": 1.0 })).await.ok();
     // One with segments has their first version, whatever its session says.
     worker.heartbeat(json!({ "version": 2 })).await.ok();
     let segments = json!([{ "version": 0, "from_token": 0 }, { "version": 2, "from_token": 40 }]);

@@ -9,6 +9,7 @@ mod planting;
 
 mod archives;
 mod faults;
+mod prompt_faults;
 mod reading;
 mod retention;
 mod trainer_faults;

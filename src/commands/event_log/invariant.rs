@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::protocol::Effect;
 use crate::protocol::audit::Fault;
 use crate::protocol::invariants::Violation;
-use crate::protocol::tables::{Misfit, ReserveRefusal};
+use crate::protocol::tables::{Misfit, OccupyRefusal, ReserveRefusal};
 
 /// What is checked, in the words of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,8 @@ pub(in crate::commands) enum Invariant {
     Groups,
     /// A batch that is delivered again is the one that was taken.
     ReplaysIdentical,
+    /// Every prompt that was fed is in exactly one state, as often tried as it may be.
+    Prompts,
     /// Each step did exactly what the protocol has for it.
     Steps,
     /// No event is missing, doubled or out of order.
@@ -39,7 +42,7 @@ pub(in crate::commands) enum Invariant {
 
 impl Invariant {
     /// All of them, in the order in which they are told.
-    pub(in crate::commands) const ALL: [Self; 12] = [
+    pub(in crate::commands) const ALL: [Self; 13] = [
         Self::Bound,
         Self::APlaceForEveryone,
         Self::Capacity,
@@ -50,6 +53,7 @@ impl Invariant {
         Self::BatchesComplete,
         Self::Groups,
         Self::ReplaysIdentical,
+        Self::Prompts,
         Self::Steps,
         Self::Sequence,
     ];
@@ -80,6 +84,16 @@ impl Invariant {
                 Self::Sequence
             }
             Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
+            Fault::Effect { logged, expected, .. } if is_of_a_prompt(logged) || is_of_a_prompt(expected) => {
+                Self::Prompts
+            }
+            Fault::Feed(_)
+            | Fault::Fed { .. }
+            | Fault::Occupy {
+                refusal: OccupyRefusal::Superseded,
+                ..
+            }
+            | Fault::CannotGoOn(Misfit::NoPromptQueue | Misfit::NoSuchPrompt { .. }) => Self::Prompts,
             Fault::Config
             | Fault::Missing(_)
             | Fault::Reconfigured(_)
@@ -114,6 +128,10 @@ impl Invariant {
             Violation::Streamed { .. } => Self::BatchesComplete,
             Violation::Group(_) => Self::Groups,
             Violation::NotKept { .. } => Self::ReplaysIdentical,
+            Violation::WithoutPrompt { .. }
+            | Violation::PromptLost { .. }
+            | Violation::Attempts { .. }
+            | Violation::PromptCounts { .. } => Self::Prompts,
             Violation::SurplusKept { .. } => Self::Steps,
         }
     }
@@ -130,6 +148,7 @@ impl Invariant {
             Self::BatchesComplete => "batches complete",
             Self::Groups => "groups",
             Self::ReplaysIdentical => "replays identical",
+            Self::Prompts => "prompts",
             Self::Steps => "steps",
             Self::Sequence => "sequence",
         }
@@ -146,4 +165,8 @@ impl Serialize for Invariant {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
+}
+
+fn is_of_a_prompt(effect: &Option<Box<Effect>>) -> bool {
+    matches!(effect.as_deref(), Some(Effect::Prompt { .. }))
 }

@@ -7,6 +7,7 @@ mod finishing;
 mod health;
 mod looking;
 mod members;
+mod prompts;
 mod reservations;
 mod resuming;
 mod runs;
@@ -54,6 +55,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(trajectories::claim))
         .routes(routes!(trajectories::get_trajectory))
         .routes(routes!(trajectories::list_trajectories))
+        .routes(routes!(prompts::feed, prompts::list_prompts))
         .routes(routes!(workers::heartbeat))
         .routes(routes!(workers::list_workers))
         .routes(routes!(resuming::open_trainer_session))

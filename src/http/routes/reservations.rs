@@ -26,7 +26,8 @@ pub(super) struct NewReservation {
     version: Option<Version>,
     /// The lineage of those weights; needed once it has risen during the session, until the session has named the new one.
     lineage: Option<Lineage>,
-    /// What the entries are generated from; each grant names its own.
+    /// What the entries are generated from; each grant names its own. Left out in a run with a prompt queue, which hands the
+    /// prompts out.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     prompts: Vec<Prompt>,

@@ -15,6 +15,7 @@ use crate::ledger::looking::{FinishedWhere, TrajectoryPage};
 use crate::ledger::names::{Caller, ClientReason, SessionToken, WorkerName};
 use crate::ledger::trajectories::{Trajectory, TrajectoryState};
 use crate::protocol::Place;
+use crate::protocol::tables::Wish;
 
 /// Who gives a trajectory up, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -30,6 +31,9 @@ pub(super) struct NewDiscard {
     /// A remark, of at most 2 KiB.
     #[schema(max_length = 2048)]
     note: Option<String>,
+    /// Whether its prompt is to be tried again, in a run with a prompt queue.
+    #[serde(default)]
+    requeue: bool,
 }
 
 /// Who claims a trajectory.
@@ -50,7 +54,7 @@ pub(super) struct NewClaim {
         (status = 200, body = Discarded, description = "what it was, and which finished ones moved forward"),
         (status = 400, body = ProblemDocument, description = "`invalid_request`"),
         (status = 404, body = ProblemDocument, description = "`unknown_trajectory`, `unknown_run`"),
-        (status = 409, body = ProblemDocument, description = "`trajectory_taken`, `fenced`")
+        (status = 409, body = ProblemDocument, description = "`trajectory_taken`, `no_prompt_queue` for a `requeue`, `fenced`")
     )
 )]
 pub(super) async fn discard(
@@ -62,9 +66,10 @@ pub(super) async fn discard(
     if new.note.as_ref().is_some_and(|note| note.len() > MOST_BYTES_OF_NOTE) {
         return Err(Problem::invalid("note", format!("at most {MOST_BYTES_OF_NOTE} bytes")));
     }
+    let wish = if new.requeue { Wish::Requeue } else { Wish::ByReason };
     let discard = async move {
         app.ledger
-            .discard(&run, caller.as_ref(), id, &new.reason, new.note.as_deref())
+            .discard(&run, caller.as_ref(), id, &new.reason, new.note.as_deref(), wish)
             .await
     };
     Ok(to_the_end(discard).await?.into())

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::protocol::invariants::Violation;
 use crate::protocol::tables::{
-    CheckpointRefusal, ConfigRefusal, DiscardRefusal, MemberRefusal, Misfit, OccupyRefusal, PruneRefusal,
+    CheckpointRefusal, ConfigRefusal, DiscardRefusal, FeedRefusal, MemberRefusal, Misfit, OccupyRefusal, PruneRefusal,
     PublishRefusal, ReserveRefusal, ResumeRefusal, SessionRefusal,
 };
 use crate::protocol::{BufferId, Effect, TrajectoryId, Version};
@@ -134,6 +134,17 @@ pub enum Fault {
         complete: usize,
         /// `G`.
         group_size: u32,
+    },
+    /// Prompts were fed that could not be.
+    #[error("a feed that is to be refused: {0}")]
+    Feed(#[from] FeedRefusal),
+    /// Another number of prompts is said to have been fed than there is, or none in a step of its own.
+    #[error("{logged} prompts are said to have been fed in all, and should be {expected}")]
+    Fed {
+        /// What the log says.
+        logged: u64,
+        /// What the model has.
+        expected: u64,
     },
     /// A batch was taken out of turn: again, or before the version before it was published.
     #[error(

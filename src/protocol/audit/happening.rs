@@ -19,6 +19,7 @@ impl Run {
         match event.event_type {
             EventType::Occupy | EventType::Member => return self.occupied(effects, faults),
             EventType::TrainerOpened => return self.resumed(event, effects, report),
+            EventType::Feed => self.logged.replay_feed(&event.prompts)?,
             _ => self.logged.replay(effects)?,
         }
         match (event.event_type, event.version, &event.config) {

@@ -126,5 +126,6 @@ fn within_bounds(config: &RunConfig) -> bool {
         && (1..=1_024).contains(&config.group_size)
         && (config.group_size..=1_024).contains(&config.group_candidates)
         && config.order_window > 0
+        && config.max_attempts > 0
         && config.initial_version <= GREATEST_EXACT_IN_JSON
 }

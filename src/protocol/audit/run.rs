@@ -3,7 +3,7 @@
 use super::batches::Batches;
 use super::{Fault, Report};
 use crate::protocol::invariants::{self, Violation};
-use crate::protocol::tables::SlotTables;
+use crate::protocol::tables::{SlotTables, Wish};
 use crate::protocol::{Effect, Event, EventType, Reason, Version, Weights};
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Run {
             EventType::SessionOpened | EventType::Discard | EventType::Expire | EventType::Heartbeat => {
                 self.expected_of_discards(event)
             }
-            EventType::Feed => Ok(Vec::new()),
+            EventType::Feed => self.expected_of_feed(event),
             EventType::Take => self.expected_of_take(event),
             EventType::Stream => self.expected_of_stream(event),
             EventType::Drain => self.expected_of_drain(event),
@@ -104,12 +104,13 @@ impl Run {
             return Ok(Vec::new());
         }
         let reason = event.reason.as_ref().ok_or(Fault::Missing("reason"))?;
+        let wish = if event.requeue { Wish::Requeue } else { Wish::ByReason };
         let mut effects = Vec::new();
         for &id in &event.ids {
             let discarded = if reason.is_of_the_holder() {
                 self.model.lose(id, reason.clone())
             } else {
-                self.model.discard(id, reason.clone())
+                self.model.discard_with(id, reason.clone(), wish)
             };
             match discarded {
                 Ok(discarded) => effects.extend(discarded.effects),
@@ -117,6 +118,16 @@ impl Run {
             }
         }
         Ok(effects)
+    }
+
+    /// A page that adds nothing is no step.
+    fn expected_of_feed(&mut self, event: &Event) -> Result<Vec<Effect>, Fault> {
+        let fed = event.fed.ok_or(Fault::Missing("fed"))?;
+        let expected = self.model.feed(None, &event.prompts)?;
+        if fed != expected || event.prompts.is_empty() {
+            return Err(Fault::Fed { logged: fed, expected });
+        }
+        Ok(Vec::new())
     }
 
     /// Which of a batch's entries one step forgets is the ledger's choice, so the expected effects are the logged ones.

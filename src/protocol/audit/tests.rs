@@ -7,6 +7,7 @@ mod group_faults;
 mod groups;
 mod journal;
 mod pieces;
+mod prompts;
 mod trainer;
 
 use super::{Auditor, BatchReport, Finding, Report};

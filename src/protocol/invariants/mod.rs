@@ -6,6 +6,7 @@
 
 mod earliest;
 mod groups;
+mod prompts;
 #[cfg(test)]
 mod tests;
 mod violation;
@@ -31,6 +32,7 @@ pub fn check(tables: &SlotTables) -> Vec<Violation> {
     streamed(tables, &mut violations);
     trainer(tables, &mut violations);
     groups::check(tables, &mut violations);
+    prompts::check(tables, &mut violations);
     violations
 }
 

@@ -2,7 +2,7 @@
 
 use super::groups::GroupViolation;
 use crate::protocol::tables::BufferState;
-use crate::protocol::{BufferId, Lineage, Place, TrajectoryId, Version};
+use crate::protocol::{Attempt, BufferId, FeedPosition, Lineage, Place, TrajectoryId, Version};
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +61,36 @@ pub enum Violation {
     NotKept {
         /// The first such batch.
         batch: Version,
+    },
+    /// An entry has no prompt, or one that another entry has, too.
+    #[error("prompts: {id} has no prompt of its own")]
+    WithoutPrompt {
+        /// The entry.
+        id: TrajectoryId,
+    },
+    /// A prompt is in no state: the entry that it was handed out with is gone.
+    #[error("prompts: the prompt that was fed as {position} is with an entry that is gone")]
+    PromptLost {
+        /// Where it was fed.
+        position: FeedPosition,
+    },
+    /// A prompt was tried more often than it may be.
+    #[error("prompts: the prompt that was fed as {position} is at attempt {attempt} of at most {most}")]
+    Attempts {
+        /// Where it was fed.
+        position: FeedPosition,
+        /// Which attempt this is, or will be.
+        attempt: Attempt,
+        /// `max_attempts`.
+        most: Attempt,
+    },
+    /// The prompts of all states are not those that were fed.
+    #[error("prompts: {fed} were fed, and {counted} are in some state")]
+    PromptCounts {
+        /// How many were fed.
+        fed: u64,
+        /// How many there are.
+        counted: u64,
     },
     /// *Capacity*: a buffer has not the slots that it should have.
     #[error("capacity: buffer {buffer} has {slots} slots, not {slots_per_buffer}")]

@@ -1,6 +1,6 @@
 //! *Discard*: an entry leaves the tables without being trained, and the gap is settled.
 
-use super::{Buffer, DiscardedFrom, Effect, EntryState, Place, Reason, SlotTables, TrajectoryId, Version};
+use super::{Buffer, DiscardedFrom, Effect, EntryState, Place, Reason, SlotTables, TrajectoryId, Version, Wish};
 
 /// What a Discard did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,15 @@ impl SlotTables {
     ///
     /// As [`DiscardRefusal`] says.
     pub fn discard(&mut self, id: TrajectoryId, reason: Reason) -> Result<Discarded, DiscardRefusal> {
+        self.discard_with(id, reason, Wish::ByReason)
+    }
+
+    /// [`Self::discard`], with a wish for the entry's prompt.
+    ///
+    /// # Errors
+    ///
+    /// As [`DiscardRefusal`] says.
+    pub fn discard_with(&mut self, id: TrajectoryId, reason: Reason, wish: Wish) -> Result<Discarded, DiscardRefusal> {
         let mut effects = Vec::new();
         let entry = self.entries.get(&id).ok_or(DiscardRefusal::Unknown)?;
         let discarded_from = match entry.state {
@@ -52,12 +61,12 @@ impl SlotTables {
                 });
             }
             EntryState::Reserved { place } => {
-                self.drop_from(place, reason, &mut effects);
+                self.drop_with(place, reason, wish, &mut effects);
                 self.settle(place, &mut effects);
                 DiscardedFrom::Reserved
             }
             EntryState::Occupied { place } => {
-                self.drop_from(place, reason, &mut effects);
+                self.drop_with(place, reason, wish, &mut effects);
                 let gap = self.close_ranks(place, &mut effects);
                 self.settle(gap, &mut effects);
                 DiscardedFrom::Occupied

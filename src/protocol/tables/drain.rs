@@ -1,6 +1,6 @@
 //! *Drain*: a run out of prompts ends, with a last, shorter batch or without one.
 
-use super::{Buffer, BufferId, Effect, Reason, SlotTables};
+use super::{Buffer, BufferId, Effect, PromptQueue, Reason, SlotTables};
 use crate::protocol::{DrainQueue, FinalBatch, TrajectoryId, Version};
 
 /// The most entries that one step discards.
@@ -33,12 +33,18 @@ impl SlotTables {
 
     /// Whether draining is what blocks an admission.
     pub(super) fn is_draining_to_a_stop(&self) -> bool {
-        self.draining.is_some()
+        self.draining.is_some() && !self.finishes_its_queue()
     }
 
     /// Nothing is reserved, or to be reserved, while the run is drained.
     pub(super) fn nothing_to_come(&self) -> bool {
-        self.reservations().next().is_none()
+        self.reservations().next().is_none() && !self.finishes_its_queue()
+    }
+
+    /// Whether there are queued prompts that are still to be handed out.
+    fn finishes_its_queue(&self) -> bool {
+        let has_queued = self.prompts.as_ref().is_some_and(PromptQueue::has_queued);
+        self.draining == Some(DrainQueue::Finish) && has_queued
     }
 
     /// What becomes of the entries of buffer `H`, if there are some, they do not fill it, and none will come any more.

@@ -50,11 +50,7 @@ impl SlotTables {
         match &entry.state {
             EntryState::Occupied { .. } | EntryState::Taken { .. } => return self.finished(id, effects),
             EntryState::Reserved { .. } => {}
-            EntryState::Discarded { reason, .. } => {
-                if !self.may_return_late(entry, reason) {
-                    return Err(OccupyRefusal::Discarded(reason.clone()));
-                }
-            }
+            EntryState::Discarded { reason, .. } => self.refuse_late(id, entry, reason)?,
         }
         let generated = Generated {
             first: entry.version,
@@ -66,7 +62,7 @@ impl SlotTables {
         }
         self.refuse_step_back(id, newest).map_err(MemberRefusal::from)?;
         if let EntryState::Discarded { reason, .. } = &entry.state {
-            self.late_slot(entry, reason)?;
+            self.late_slot(id, reason)?;
         }
         self.go_on(id, newest.version, &mut effects);
         effects.extend(self.occupy(id)?.effects);
@@ -91,10 +87,10 @@ impl SlotTables {
         let late = match &entry.state {
             EntryState::Occupied { .. } | EntryState::Taken { .. } => return self.finished(id, effects),
             EntryState::Discarded { reason, .. } if reason.is_of_the_group() => return self.finished(id, effects),
-            EntryState::Discarded { reason, .. } if !self.may_return_late(entry, reason) => {
-                return Err(OccupyRefusal::Discarded(reason.clone()));
+            EntryState::Discarded { reason, .. } => {
+                self.refuse_late(id, entry, reason)?;
+                Some(reason.clone())
             }
-            EntryState::Discarded { reason, .. } => Some(reason.clone()),
             EntryState::Reserved { .. } => None,
         };
         let counting = match self.counting(entry, members) {
@@ -105,7 +101,7 @@ impl SlotTables {
         let complete = entry.complete() + counting.iter().filter(|member| member.is_complete()).count();
         let fills = complete >= self.config.group_size as usize;
         let late_slot = match late.filter(|_| fills) {
-            Some(reason) => Some(self.late_slot(entry, &reason)?),
+            Some(reason) => Some(self.late_slot(id, &reason)?),
             None => None,
         };
         for member in counting {

@@ -1,6 +1,6 @@
 //! *Partial rollout*: which versions have generated an entry, and may go on with it.
 
-use super::{Effect, Entry, EntryState, Lineage, Reason, SlotTables, TrajectoryId, Version, Weights};
+use super::{Effect, Entry, EntryState, Lineage, OccupyRefusal, Reason, SlotTables, TrajectoryId, Version, Weights};
 
 /// What generated a trajectory or a member: the weights that began it, and the newest that went on with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,19 +140,28 @@ impl SlotTables {
     ///
     /// # Errors
     ///
-    /// The reason of an entry that was discarded for good.
-    pub(super) fn is_recorded(&self, entry: &Entry) -> Result<bool, Reason> {
+    /// Why an entry that was discarded cannot come back.
+    pub(super) fn is_recorded(&self, id: TrajectoryId, entry: &Entry) -> Result<bool, OccupyRefusal> {
         match &entry.state {
             EntryState::Occupied { .. } | EntryState::Taken { .. } => Ok(false),
             EntryState::Reserved { .. } => Ok(!self.is_filled(entry)),
             EntryState::Discarded { reason, .. } if reason.is_of_the_group() => Ok(false),
-            EntryState::Discarded { reason, .. } if self.may_return_late(entry, reason) => Ok(!self.is_filled(entry)),
-            EntryState::Discarded { reason, .. } => Err(reason.clone()),
+            EntryState::Discarded { reason, .. } => {
+                self.refuse_late(id, entry, reason)?;
+                Ok(!self.is_filled(entry))
+            }
         }
     }
 
-    /// Whether a late occupy may bring the entry back, as far as its reason, its weights and the run go.
-    pub(super) fn may_return_late(&self, entry: &Entry, reason: &Reason) -> bool {
-        reason.allows_late_occupy() && !self.is_abandoned(entry.newest_weights()) && !self.is_finished()
+    /// Refuses a discarded entry that no late occupy may bring back, whether or not there is a slot for it.
+    pub(super) fn refuse_late(&self, id: TrajectoryId, entry: &Entry, reason: &Reason) -> Result<(), OccupyRefusal> {
+        if reason.allows_late_occupy() && self.is_superseded(id) {
+            return Err(OccupyRefusal::Superseded);
+        }
+        let is_of_no_use = self.is_abandoned(entry.newest_weights()) || self.is_finished();
+        if !reason.allows_late_occupy() || is_of_no_use {
+            return Err(OccupyRefusal::Discarded(reason.clone()));
+        }
+        Ok(())
     }
 }

@@ -105,6 +105,7 @@ impl SlotTables {
         let Some(entry) = self.entries.remove(&id) else {
             return;
         };
+        self.forget_prompt(id);
         let EntryState::Taken { place } = entry.state else {
             return;
         };

@@ -66,6 +66,9 @@ pub enum MemberRefusal {
     /// that Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
+    /// As [`OccupyRefusal::Superseded`].
+    #[error("the prompt of the entry was handed out again, has failed or was dropped")]
+    Superseded,
     /// The weights that generated it are not such as may be recorded.
     #[error(transparent)]
     Weights(#[from] WeightsRefusal),
@@ -84,7 +87,7 @@ impl SlotTables {
     pub fn member(&mut self, id: TrajectoryId, member: &Member) -> Result<MemberOutcome, MemberRefusal> {
         let entry = self.entries.get(&id).ok_or(MemberRefusal::Unknown)?;
         self.refuse_index(member.index)?;
-        let is_recorded = self.is_recorded(entry).map_err(MemberRefusal::Discarded)?;
+        let is_recorded = self.is_recorded(id, entry).map_err(MemberRefusal::of)?;
         let mut effects = Vec::new();
         if !is_recorded || entry.members.contains_key(&member.index) {
             return self.outcome(id, effects);
@@ -96,7 +99,7 @@ impl SlotTables {
         // A late group that is filled must have a slot before its last member is recorded.
         let late_slot = match &entry.state {
             EntryState::Discarded { reason, .. } if is_to_finish => {
-                Some(self.late_slot(entry, reason).map_err(MemberRefusal::of)?)
+                Some(self.late_slot(id, reason).map_err(MemberRefusal::of)?)
             }
             _ => None,
         };
@@ -179,10 +182,11 @@ impl Member {
 }
 
 impl MemberRefusal {
-    /// Why the occupy that the member would have brought about is refused.
-    fn of(refusal: OccupyRefusal) -> Self {
+    /// Why the occupy that the member is a part of is refused.
+    pub(super) fn of(refusal: OccupyRefusal) -> Self {
         match refusal {
             OccupyRefusal::Discarded(reason) => Self::Discarded(reason),
+            OccupyRefusal::Superseded => Self::Superseded,
             OccupyRefusal::Member(refusal) => refusal,
             OccupyRefusal::NoPlace => Self::NoPlace,
             OccupyRefusal::Unknown | OccupyRefusal::Group => Self::Unknown,

@@ -11,6 +11,7 @@ mod adopt;
 mod buffer;
 mod discard;
 mod drain;
+mod fates;
 mod finish;
 mod generated;
 mod group;
@@ -19,6 +20,8 @@ mod lineage;
 mod member;
 mod moves;
 mod occupy;
+mod prompt_queue;
+mod prompts;
 mod publish;
 mod replace;
 mod replay;
@@ -46,12 +49,15 @@ use session::Session;
 
 pub use buffer::{BufferState, BufferView, SlotState};
 pub use discard::{DiscardRefusal, Discarded};
+pub use fates::Wish;
 pub use finish::{Finished, FinishedAs};
 pub use generated::{Generated, WeightsRefusal};
 pub use group::GroupMember;
 pub use kept::{CheckpointRefusal, Checkpointed, PruneRefusal};
 pub use member::{Member, MemberEnd, MemberOutcome, MemberRefusal};
 pub use occupy::{Occupied, OccupyRefusal};
+pub use prompt_queue::{HandedOut, Prompt, PromptQueue};
+pub use prompts::FeedRefusal;
 pub use publish::{Publish, PublishRefusal};
 pub use replay::Misfit;
 pub use reserve::{BlockedBy, ReserveRefusal, Reserved};
@@ -90,6 +96,8 @@ pub struct SlotTables {
     /// Batches below this one have been let go of, and may be forgotten.
     oldest_kept: Version,
     entries: BTreeMap<TrajectoryId, Entry>,
+    /// The prompts, if the ledger hands them out.
+    prompts: Option<PromptQueue>,
 }
 
 /// What is known of one entry.
@@ -179,6 +187,7 @@ impl SlotTables {
             streamed: 0,
             draining: None,
             entries: BTreeMap::new(),
+            prompts: PromptQueue::of(&config),
             config,
         }
     }

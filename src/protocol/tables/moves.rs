@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Buffer, BufferId, DiscardedFrom, Effect, Entry, EntryState, Place, Reason, SlotState, SlotTables, TrajectoryId,
-    Version,
+    Version, Wish,
 };
 
 impl SlotTables {
@@ -41,6 +41,11 @@ impl SlotTables {
 
     /// Takes an entry out of the tables for good.
     pub(super) fn drop_from(&mut self, from: Place, reason: Reason, effects: &mut Vec<Effect>) {
+        self.drop_with(from, reason, Wish::ByReason, effects);
+    }
+
+    /// The same, with a wish for its prompt.
+    pub(super) fn drop_with(&mut self, from: Place, reason: Reason, wish: Wish, effects: &mut Vec<Effect>) {
         let (id, version, discarded_from) = match self.lift(from) {
             SlotState::Empty => return,
             SlotState::Reserved { id, version } => (id, version, DiscardedFrom::Reserved),
@@ -51,7 +56,9 @@ impl SlotTables {
             discarded_from,
         };
         self.record(id, version, state);
+        let prompt = self.settle_prompt(id, &reason, discarded_from, wish);
         effects.push(Effect::Discarded { id, reason, from });
+        effects.extend(prompt);
     }
 
     /// *Cascade*: while some reserved entry sits before the gap and the gap is legal for it, the earliest such entry

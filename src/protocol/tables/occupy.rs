@@ -1,6 +1,6 @@
 //! *Occupy* and *Late occupy*: an entry finishes, and takes the earliest legal place there is at that moment.
 
-use super::{Buffer, Effect, Entry, EntryState, MemberRefusal, Place, Reason, SlotTables, TrajectoryId, Version};
+use super::{Buffer, Effect, EntryState, MemberRefusal, Place, Reason, SlotTables, TrajectoryId, Version};
 
 /// What an Occupy did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub enum OccupyRefusal {
     /// there is no slot that Reserve could give it.
     #[error("the entry was discarded: {0}")]
     Discarded(Reason),
+    /// Its prompt was handed out again, has failed or was dropped, since the entry was discarded (*Late occupy*).
+    #[error("the prompt of the entry was handed out again, has failed or was dropped")]
+    Superseded,
     /// All buffers that it may be trained in are ready. The surplus rule discards such a reservation at once, so this
     /// is met only in tables that were replayed from a broken log.
     #[error("every buffer up to the entry's deadline is ready")]
@@ -38,8 +41,8 @@ pub enum OccupyRefusal {
 }
 
 impl SlotTables {
-    /// The entry, a single trajectory, has finished: it occupies the front-most empty slot of the earliest legal buffer that is not ready
-    /// and has one, after a cascade into the slot that it leaves.
+    /// The entry, a single trajectory, has finished: it occupies the front-most empty slot of the earliest legal buffer
+    /// that is not ready and has one, after a cascade into the slot that it leaves.
     ///
     /// # Errors
     ///
@@ -68,7 +71,7 @@ impl SlotTables {
                 })
             }
             EntryState::Discarded { reason, .. } => {
-                let from = self.late_slot(entry, reason)?;
+                let from = self.late_slot(id, reason)?;
                 let mut effects = Vec::new();
                 self.admit_late(id, version, from, &mut effects);
                 let place = self.finish(id, version, from, &mut effects)?;
@@ -83,15 +86,17 @@ impl SlotTables {
     }
 
     /// *Late occupy*: the slot that an entry discarded for `reason` comes back to, if it may.
-    pub(super) fn late_slot(&self, entry: &Entry, reason: &Reason) -> Result<Place, OccupyRefusal> {
-        let slot = self.reservable(entry.version);
-        slot.filter(|_| self.may_return_late(entry, reason))
+    pub(super) fn late_slot(&self, id: TrajectoryId, reason: &Reason) -> Result<Place, OccupyRefusal> {
+        let entry = self.entries.get(&id).ok_or(OccupyRefusal::Unknown)?;
+        self.refuse_late(id, entry, reason)?;
+        self.reservable(entry.version)
             .ok_or_else(|| OccupyRefusal::Discarded(reason.clone()))
     }
 
     /// *Late occupy*: reserved, to be occupied in the same step.
     pub(super) fn admit_late(&mut self, id: TrajectoryId, version: Version, to: Place, effects: &mut Vec<Effect>) {
         self.admit(id, version, to, effects);
+        self.reclaim_prompt(id, effects);
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.late = true;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     BatchEntry, Buffer, BufferId, DiscardedFrom, Effect, EntryState, Place, Reason, SlotState, SlotTables,
-    TrajectoryId, Version, empty_window,
+    TrajectoryId, Version, Wish, empty_window,
 };
 
 /// An entry between its old place and its new one.
@@ -121,11 +121,13 @@ impl SlotTables {
             discarded_from: entry.was,
         };
         self.record(entry.id, entry.version, state);
+        let prompt = self.settle_prompt(entry.id, &reason, entry.was, Wish::ByReason);
         effects.push(Effect::Discarded {
             id: entry.id,
             reason,
             from: entry.from,
         });
+        effects.extend(prompt);
     }
 
     /// Lays the entries out in empty tables: all as reservations first, each in the latest legal place; then the
@@ -157,6 +159,7 @@ impl SlotTables {
                 let from = origins.get(&id).copied().unwrap_or(from);
                 Some(Effect::Discarded { id, reason, from })
             }
+            Effect::Prompt { .. } => Some(effect),
             _ => None,
         });
         effects.extend(discarded);

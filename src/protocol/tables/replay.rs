@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     DiscardedFrom, Effect, Entry, EntryState, GroupMember, Place, SlotState, SlotTables, TrajectoryId, Version,
 };
+use crate::protocol::FeedPosition;
 
 /// A step that tables cannot follow. They are unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,15 @@ pub enum Misfit {
         other: TrajectoryId,
         /// The slot.
         place: Place,
+    },
+    /// Prompts are fed to a run that hands out none, or are said to be handed out by it.
+    #[error("the run has no prompt queue")]
+    NoPromptQueue,
+    /// No prompt was fed there, or it is forgotten.
+    #[error("there is no prompt that was fed as {position}")]
+    NoSuchPrompt {
+        /// Where it is said to have been fed.
+        position: FeedPosition,
     },
     /// A batch is taken while another one is in training.
     #[error("the trainer is busy with the batch before")]
@@ -131,7 +141,12 @@ impl SlotTables {
             }
             Effect::Orphaned { .. } => self.entry_in_tables(id)?.orphan = true,
             Effect::Adopted { .. } => self.entry_in_tables(id)?.orphan = false,
-            Effect::Prompt { .. } => {}
+            Effect::Prompt {
+                position,
+                state,
+                attempt,
+                ..
+            } => self.follow_prompt(id, *position, *state, *attempt)?,
         }
         Ok(())
     }

@@ -16,7 +16,8 @@ pub struct Reserved {
     pub adopted: usize,
     /// What blocked the next one, if not all were.
     pub blocked_by: Option<BlockedBy>,
-    /// One [`Effect::Adopted`] for each adopted group, then one [`Effect::Reserved`] for each admitted entry.
+    /// One [`Effect::Adopted`] for each adopted group, then one [`Effect::Reserved`] for each admitted entry, and, of a run
+    /// with a prompt queue, the prompt that it took.
     pub effects: Vec<Effect>,
 }
 
@@ -30,6 +31,8 @@ pub enum BlockedBy {
     Concurrency,
     /// No buffer that an entry of this version may be trained in is both not ready and in possession of an empty slot.
     Staleness,
+    /// No prompt is queued.
+    Prompts,
 }
 
 /// Why a Reserve is refused. Nothing is changed then.
@@ -113,7 +116,10 @@ impl SlotTables {
         };
         for &id in ids {
             match self.admission(version) {
-                Ok(to) => self.admit(id, version, to, &mut reserved.effects),
+                Ok(to) => {
+                    self.admit(id, version, to, &mut reserved.effects);
+                    self.hand_out(id, &mut reserved.effects);
+                }
                 Err(blocked_by) => {
                     reserved.blocked_by = Some(blocked_by);
                     break;
@@ -182,6 +188,10 @@ impl SlotTables {
         if self.config.max_concurrency.is_some_and(|limit| generating > limit) {
             return Err(BlockedBy::Concurrency);
         }
-        self.reservable(version).ok_or(BlockedBy::Staleness)
+        let place = self.reservable(version).ok_or(BlockedBy::Staleness)?;
+        if !self.has_prompt() {
+            return Err(BlockedBy::Prompts);
+        }
+        Ok(place)
     }
 }

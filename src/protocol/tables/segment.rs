@@ -33,7 +33,7 @@ impl SlotTables {
             None => {}
         }
         let is_reported = member.is_some_and(|index| entry.members.contains_key(&index));
-        let is_recorded = self.is_recorded(entry).map_err(MemberRefusal::Discarded)?;
+        let is_recorded = self.is_recorded(id, entry).map_err(MemberRefusal::of)?;
         if !is_recorded || is_reported {
             return Ok(Segmented {
                 counted: false,
@@ -46,7 +46,7 @@ impl SlotTables {
     /// Records that these weights went on with an entry, or with some member of it.
     pub(crate) fn go_on_under(&mut self, id: TrajectoryId, weights: Weights) -> Result<Segmented, MemberRefusal> {
         let entry = self.entries.get(&id).ok_or(MemberRefusal::Unknown)?;
-        let counted = self.is_recorded(entry).map_err(MemberRefusal::Discarded)?;
+        let counted = self.is_recorded(id, entry).map_err(MemberRefusal::of)?;
         let mut effects = Vec::new();
         if counted {
             self.refuse_generated(entry, Generated::by(weights))?;

@@ -11,6 +11,7 @@ mod kept;
 mod late_groups;
 mod occupy;
 mod oversampling;
+mod prompts;
 mod replacing;
 mod replaying;
 mod reserve;

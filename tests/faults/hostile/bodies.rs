@@ -266,7 +266,8 @@ async fn discards_and_claims_that_are_not_what_the_contract_says() {
         (r#"{ "reason": "zero_variance" }"#, "reason"),
         (&long_reason, "reason"),
         (&long_note, "note"),
-        (r#"{ "reason": "failed", "requeue": true }"#, "requeue"),
+        (r#"{ "reason": "failed", "requeue": 1 }"#, "requeue"),
+        (r#"{ "reason": "failed", "requeued": true }"#, "requeued"),
         (r#"{ "reason": "failed", "session": "s" }"#, "worker"),
     ];
     refused(Method::POST, "trajectories/{id}/discard", &cases).await;
@@ -298,10 +299,26 @@ async fn calls_of_a_trainer_that_are_not_what_the_contract_says() {
     let cases = [
         (r#"{ "version": -1 }"#, "version"),
         (r#"{ "wait_ms": 60001 }"#, "wait_ms"),
-        (r#"{ "stream": true }"#, "stream"),
+        (r#"{ "stream": 1 }"#, "stream"),
+        (r#"{ "stream": true }"#, "from_offset"),
+        (r#"{ "stream": true, "from_offset": -1 }"#, "from_offset"),
+        (
+            r#"{ "stream": true, "from_offset": 18446744073709551615 }"#,
+            "from_offset",
+        ),
+        (
+            r#"{ "stream": true, "from_offset": 0, "min_entries": 65537 }"#,
+            "min_entries",
+        ),
         (r#"{ "epochs": 1 }"#, "epochs"),
     ];
     refused(Method::POST, "batches/next", &cases).await;
+    let cases = [
+        (r#"{ "queue": "finish" }"#, "drain"),
+        (r#"{ "drain": 1 }"#, "drain"),
+        (r#"{ "drain": true, "queue": "lose" }"#, "queue"),
+    ];
+    refused(Method::POST, "drain", &cases).await;
     let cases = [
         ("{}", "version"),
         (r#"{ "version": "1" }"#, "version"),

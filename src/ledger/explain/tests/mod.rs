@@ -51,7 +51,8 @@ impl Case {
             "state": {
                 "policy_version": 12, "next_buffer": 12, "trainer_version": 12, "lineage": 0, "epoch": 4, "seq": 4711,
                 "oldest_kept": 0, "buffers": [[occupied, reserved], [0, 16]],
-                "totals": { "reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0 },
+                "totals": { "reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0, "adopted": 0 },
+                "generating": reserved + 16,
                 "trainer": { "name": "t0", "epoch": 4, "last_call_at_ms": NOW_MS - SECOND,
                              "waiting_since_at_ms": NOW_MS - MINUTE },
             },

@@ -1,9 +1,10 @@
 //! A good log, written by the model.
 
 use crate::protocol::notation::{id, ids, weights_of};
-use crate::protocol::tables::{Behind, Delivery, Resume, SlotTables, Stream, StreamRequest, Take};
+use crate::protocol::tables::{Behind, Delivery, Resume, SlotTables, Stream, StreamRequest, Take, Wish};
 use crate::protocol::{
-    DrainQueue, Effect, Epoch, Event, EventType, Lineage, LoggedEffect, Reason, RunConfig, TrajectoryId, Version,
+    DrainQueue, Effect, Epoch, Event, EventType, FedPrompt, Lineage, LoggedEffect, Reason, RunConfig, TrajectoryId,
+    Version,
 };
 
 /// A run that writes its log.
@@ -57,17 +58,37 @@ impl Journal {
         }
     }
 
+    /// Feeds a prompt for each of the letters.
+    pub(super) fn feed(&mut self, letters: &str) {
+        let prompt = |letter: char| FedPrompt {
+            id: letter.to_string(),
+            expected_tokens: None,
+        };
+        let prompts: Vec<_> = letters.chars().map(prompt).collect();
+        let fed = self.tables.feed(None, &prompts).expect("a queue");
+        let event = self.event(EventType::Feed, &[]);
+        event.fed = Some(fed);
+        event.prompts = prompts;
+    }
+
     /// Discards the entries in one event of this kind.
     pub(super) fn discard(&mut self, event_type: EventType, letters: &str, reason: &str) {
+        self.discard_with(event_type, letters, reason, Wish::ByReason);
+    }
+
+    /// The same, with a wish for their prompts.
+    pub(super) fn discard_with(&mut self, event_type: EventType, letters: &str, reason: &str, wish: Wish) {
         let reason = Reason::from(reason);
         let mut effects = Vec::new();
         for letter in letters.chars() {
-            let discarded = self.tables.discard(id(letter), reason.clone()).expect("a discard");
+            let discarded = self.tables.discard_with(id(letter), reason.clone(), wish);
+            let discarded = discarded.expect("a discard");
             effects.extend(discarded.effects);
         }
         let event = self.event(event_type, &effects);
         event.ids = ids(letters);
         event.reason = Some(reason);
+        event.requeue = wish == Wish::Requeue;
     }
 
     /// The next batch, or one that is given again.

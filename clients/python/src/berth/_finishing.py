@@ -1,0 +1,114 @@
+"""What slots and members of both forms share around their calls. Knows no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from . import models as m
+from ._calls import Json, given
+from ._holdings import HeldSlot, Holdings
+from ._weights import Version
+from ._worker_calls import member_segments
+from .errors import SlotCancelled, Superseded, TrajectoryDiscarded, TrajectoryTaken, UnknownTrajectory
+
+#: Refusals that say what became of the entry: it is gone, and its worker can do nothing about it.
+OUTCOMES = (TrajectoryDiscarded, Superseded, UnknownTrajectory, TrajectoryTaken)
+
+
+class Finishing(HeldSlot):
+    """A slot of a worker."""
+
+    def __init__(self, grant: m.Grant, holdings: Holdings, weights: m.Weights | None, worker: Any) -> None:
+        super().__init__(grant, holdings, weights)
+        self._worker = worker
+
+    def raise_if_cancelled(self) -> None:
+        """Raises :class:`SlotCancelled` if it was taken away: the way out of a loop over tokens. The slot's ``with`` block ends quietly by it."""
+        if self.cancelled:
+            raise SlotCancelled(self.id, self.cancel_reason or "cancelled")
+
+    def _open_members(self) -> list[int]:
+        candidates = self._holdings.config.group_candidates
+        return [index for index in range(candidates) if index not in self._done and index not in self._failed]
+
+    def _member_weights(self, version: Version | None) -> m.Weights | None:
+        if version is not None:
+            return self._holdings.weights.name(version)
+        return self._holdings.weights.held or self.weights
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} prompt={self.prompt!r} version={self.version}>"
+
+
+S = TypeVar("S", bound=Finishing)
+
+
+class HeldMember(Generic[S]):
+    """The part of a member that knows no I/O."""
+
+    def __init__(self, slot: S, index: int, weights: m.Weights | None) -> None:
+        self.slot = slot
+        """The group's slot."""
+        self.index = index
+        """Which candidate it is, from 0."""
+        self.weights = weights
+        """The weights that generate it, at its start."""
+        self.reported = False
+        """Whether this process has reported it."""
+        self._segments: list[m.Segment] = []
+        self._segment_lineage: int | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is not needed any more: the group is filled, or was taken away."""
+        return self.slot._reason_for(self.index) is not None
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """Why it is not needed any more."""
+        return self.slot._reason_for(self.index)
+
+    def on_cancel(self, callback: Callable[[str], object]) -> None:
+        """As :meth:`HeldSlot.on_cancel`, of this member."""
+        self.slot._on_cancel(self.index, callback)
+
+    def raise_if_cancelled(self) -> None:
+        """Raises :class:`SlotCancelled` if it is not needed any more; the member's ``with`` block ends quietly by it."""
+        reason = self.cancel_reason
+        if reason is not None:
+            raise SlotCancelled(self.slot.id, reason)
+
+    def _note_segment(self, weights: m.Weights, from_token: int) -> m.Segment:
+        segment = m.Segment(version=weights.version, from_token=from_token)
+        if not self._segments or self._segments[-1] != segment:
+            self._segments.append(segment)
+        self._segment_lineage = weights.lineage
+        return segment
+
+    def _lineage(self) -> int | None:
+        if self._segment_lineage is not None:
+            return self._segment_lineage
+        return self.weights.lineage if self.weights else None
+
+    def _completed(self, finish: Json) -> Json:
+        version = self.weights.version if self.weights else None
+        return {
+            **finish,
+            **given(version=version, lineage=self._lineage(), segments=member_segments(version, self._segments)),
+        }
+
+    def _reported(self, outcome: m.MemberOutcome, *, failed: bool) -> None:
+        self.reported = True
+        known = self.slot._failed if failed else self.slot._done
+        known.add(self.index)
+        if outcome.state == "discarded":
+            self.slot._cancel(outcome.reason or "discarded")
+            self.slot._close()
+        elif outcome.state != "reserved":
+            self.slot._close()
+            # The others are told by the heartbeat too, but not all of them run in this process's sight.
+            self.slot._cancel("group_filled", self.slot._open_members())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.index} of {self.slot.id}>"

@@ -1,0 +1,250 @@
+"""What a worker process holds, shared by its generating code and its heartbeat. Thread-safe; knows no I/O."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from . import models as m
+from ._call import Memory
+from ._weights import HeldWeights, VersionSource
+from .errors import BerthError
+
+logger = logging.getLogger("berth")
+
+SHORTEST_RESERVE_WAIT_MS = 50
+LONGEST_RESERVE_WAIT_MS = 2_000
+#: The most reservations that a heartbeat may list.
+MOST_LISTED = 16_384
+
+
+class HeldSlot:
+    """The part of a reservation that knows no I/O: what was granted, and whether it is still wanted."""
+
+    def __init__(self, grant: m.Grant, holdings: Holdings, weights: m.Weights | None) -> None:
+        self.id = grant.id
+        """The entry's id, which fences it."""
+        self.prompt = grant.prompt
+        """The prompt's name."""
+        self.data = grant.data
+        """The prompt's data: what was fed with it."""
+        self.version = grant.version
+        """The policy version that the entry was admitted under."""
+        self.deadline = grant.deadline
+        """The last batch, by version, that may train it."""
+        self.attempt = grant.attempt
+        """How often this prompt was tried, this time included; from 1."""
+        self.adopted = grant.adopted
+        """Whether this is a group that another worker began."""
+        self.weights = weights
+        """The weights that the worker held when this was granted."""
+        self._holdings = holdings
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._cancelled = threading.Event()
+        self._closed = False
+        #: Whether an occupy is on its way of which it is not known if it arrived.
+        self._in_doubt = False
+        self._done = set(grant.members_done)
+        self._failed = set(grant.members_failed)
+        self._gone_members: set[int] = set()
+        self._callbacks: list[tuple[int | None, Callable[[str], object]]] = []
+        self._segments: list[m.Segment] = []
+        self._segment_lineage: int | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the ledger took it away. Stop generating: nobody needs the rest. It becomes True at once, from another thread."""
+        return self._cancelled.is_set()
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """Why it was taken away: ``stuck_timeout``, ``surplus``, ``fenced``, …"""
+        return self._reason
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was occupied or discarded by this process, or filled as a group."""
+        return self._closed
+
+    @property
+    def members_done(self) -> frozenset[int]:
+        """Of a group: the members that are complete, as far as this process knows."""
+        return frozenset(self._done)
+
+    @property
+    def members_failed(self) -> frozenset[int]:
+        """Of a group: the members that failed, as far as this process knows."""
+        return frozenset(self._failed)
+
+    @property
+    def segments(self) -> tuple[m.Segment, ...]:
+        """The segments noted so far, after the first."""
+        return tuple(self._segments)
+
+    def on_cancel(self, callback: Callable[[str], object]) -> None:
+        """Calls ``callback(reason)`` when it is cancelled, from the heartbeat's thread; at once if it already is."""
+        self._on_cancel(None, callback)
+
+    def _on_cancel(self, member: int | None, callback: Callable[[str], object]) -> None:
+        with self._lock:
+            reason = self._reason_for(member)
+            if reason is None:
+                self._callbacks.append((member, callback))
+                return
+        callback(reason)
+
+    def _reason_for(self, member: int | None) -> str | None:
+        if self._reason is not None:
+            return self._reason
+        return "group_filled" if member is not None and member in self._gone_members else None
+
+    def _cancel(self, reason: str, members: Iterable[int] | None = None) -> None:
+        with self._lock:
+            if members is None:
+                if self._reason is None and not self._closed:
+                    self._reason = reason
+                    self._cancelled.set()
+            else:
+                self._gone_members.update(members)
+            due = [entry for entry in self._callbacks if self._reason_for(entry[0]) is not None]
+            self._callbacks = [entry for entry in self._callbacks if entry not in due]
+        for _, callback in due:
+            try:
+                callback(reason)
+            except Exception:
+                logger.exception("a callback of a cancelled reservation failed")
+
+    def _close(self) -> None:
+        """It is finished: the worker does not hold it any more."""
+        self._closed = True
+        self._holdings.let_go(self.id)
+
+    def _note_segment(self, weights: m.Weights, from_token: int) -> m.Segment:
+        segment = m.Segment(version=weights.version, from_token=from_token)
+        if not self._segments or self._segments[-1] != segment:
+            self._segments.append(segment)
+        self._segment_lineage = weights.lineage
+        return segment
+
+    def _lineage(self) -> int | None:
+        """The lineage of the newest weights that generated it."""
+        if self._segment_lineage is not None:
+            return self._segment_lineage
+        return self.weights.lineage if self.weights else None
+
+
+@dataclass
+class Beat:
+    """What the next heartbeat says."""
+
+    weights: m.Weights | None
+    holding: list[str] | None
+    acknowledged: list[str]
+    #: Whether newer weights than the worker's are out, so that waiting for newer ones would not wait.
+    lags: bool
+    finished: bool
+
+
+@dataclass
+class Holdings:
+    """A worker's session: its slots, its weights, and what the ledger said last."""
+
+    worker: str
+    session: str
+    config: m.RunConfig
+    memory: Memory
+    policy_version: int
+    finished: bool = False
+    #: What ended the session: it was fenced, or its run is gone.
+    ended_by: BerthError | None = None
+    weights: HeldWeights = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.weights = HeldWeights(self.memory)
+        self._lock = threading.Lock()
+        # Weak: what the generating code has dropped is not held, and the ledger gives its place to others.
+        self._slots: weakref.WeakValueDictionary[str, HeldSlot] = weakref.WeakValueDictionary()
+        self._acknowledged: list[str] = []
+        self._unsure_reserves = 0
+        self._news_at = time.monotonic()
+
+    def add(self, slot: HeldSlot) -> None:
+        """The worker holds it from now on."""
+        with self._lock:
+            self._slots[slot.id] = slot
+
+    def let_go(self, id: str) -> None:
+        """The worker does not hold it any more."""
+        with self._lock:
+            self._slots.pop(id, None)
+
+    def open_slots(self) -> list[HeldSlot]:
+        """What the worker holds."""
+        with self._lock:
+            return list(self._slots.values())
+
+    def reserve_is_unsure(self, change: int) -> None:
+        """A Reserve whose answer was lost began (1) to be repeated, or ended (-1): meanwhile there may be grants unknown here."""
+        with self._lock:
+            self._unsure_reserves += change
+
+    def observe(self, source: VersionSource) -> m.Weights:
+        """The weights that the worker holds now."""
+        return self.weights.observe(source)
+
+    def lags(self) -> bool:
+        """Whether newer weights than the worker's are out."""
+        held = self.weights.held
+        return held is not None and (held.version < self.policy_version or held.lineage < self.memory.lineage)
+
+    def next_beat(self) -> Beat:
+        """What is to be said now. Acknowledgements stay until :meth:`told` hears that they arrived."""
+        lags = self.lags()
+        with self._lock:
+            # What can't be listed whole is not listed: the rest would be given to others.
+            is_sure = self._unsure_reserves == 0 and len(self._slots) <= MOST_LISTED
+            holding = list(self._slots) if is_sure else None
+            return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), lags, self.finished)
+
+    def told(self, beat: Beat, answer: m.Heartbeat) -> None:
+        """Takes in the answer to a heartbeat, and tells the generating code what was cancelled."""
+        self.heard(answer.policy_version, answer.finished)
+        with self._lock:
+            arrived = set(beat.acknowledged)
+            self._acknowledged = [id for id in self._acknowledged if id not in arrived]
+            pending = [(self._slots.get(each.id), each) for each in answer.cancelled if each.id not in arrived]
+        for slot, cancelled in pending:
+            if slot is not None:
+                slot._cancel(cancelled.reason, cancelled.members)
+        with self._lock:
+            known = set(self._acknowledged)
+            self._acknowledged.extend(each.id for _, each in pending if each.id not in known)
+
+    def heard(self, policy_version: int, finished: bool) -> None:
+        """What an answer says of the run."""
+        if policy_version != self.policy_version:
+            self.policy_version, self._news_at = policy_version, time.monotonic()
+        self.finished = finished
+
+    def reserve_wait_ms(self) -> int:
+        """How long a Reserve may wait. It goes on under the weights that it names when newer ones come out meanwhile, so that it
+        is to end soon after: within a twentieth of the time that the last ones are old."""
+        age_ms = (time.monotonic() - self._news_at) * 1000
+        return int(min(LONGEST_RESERVE_WAIT_MS, max(SHORTEST_RESERVE_WAIT_MS, age_ms / 20)))
+
+    def end(self, error: BerthError, reason: str) -> None:
+        """The session is over: everything that the worker still does is for nothing."""
+        if self.ended_by is None:
+            self.ended_by = error
+        for slot in self.open_slots():
+            slot._cancel(reason)
+
+    def refuse_if_ended(self) -> None:
+        """Raises what ended the session."""
+        if self.ended_by is not None:
+            raise self.ended_by

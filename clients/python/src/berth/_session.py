@@ -1,0 +1,82 @@
+"""What the workers of both forms share: a session, open in a `with` block, and its heartbeat."""
+
+from __future__ import annotations
+
+import uuid
+
+from . import models as m
+from ._call import Memory
+from ._calls import RunCalls
+from ._heartbeat import HeartbeatThread
+from ._holdings import Holdings
+from ._sender import Endpoint
+from ._worker_calls import WorkerCalls
+from .errors import NotOpen
+
+#: How long a worker that stops tries to give its reservations back; what it can't, its lease will, in seconds.
+STOP_PATIENCE_S = 5.0
+
+
+class WorkerSession:
+    """A session of a worker."""
+
+    def __init__(self, name: str, session: str | None) -> None:
+        self.name = name
+        """The worker's name. A new process of the same name replaces the old one, whose reservations are freed at once."""
+        self.session = session or uuid.uuid4().hex
+        """The session's token. A process that can resume its predecessor's generations keeps the token."""
+        self._open_holdings: Holdings | None = None
+        self._open_calls: WorkerCalls | None = None
+        self._heartbeat: HeartbeatThread | None = None
+
+    def _begin(self, status: m.RunStatus, calls: RunCalls, memory: Memory, endpoint: Endpoint) -> HeartbeatThread:
+        """The session of a run that stands like this; its heartbeat is to be started."""
+        self._open_holdings = Holdings(
+            self.name, self.session, status.config, memory, status.policy_version, status.finished
+        )
+        self._open_calls = WorkerCalls(calls, self._open_holdings)
+        # Connections of its own: a process that uses up the others must not keep the heartbeat waiting.
+        self._heartbeat = HeartbeatThread(endpoint.blocking(), self._open_calls, self._open_holdings)
+        return self._heartbeat
+
+    def _end(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self._open_holdings = self._open_calls = self._heartbeat = None
+
+    @property
+    def _holdings(self) -> Holdings:
+        if self._open_holdings is None:
+            raise NotOpen(f"worker {self.name} is used outside its `with` block")
+        return self._open_holdings
+
+    @property
+    def _calls(self) -> WorkerCalls:
+        if self._open_calls is None:
+            raise NotOpen(f"worker {self.name} is used outside its `with` block")
+        return self._open_calls
+
+    @property
+    def policy_version(self) -> int:
+        """The latest published version, as far as this process has heard."""
+        return self._holdings.policy_version
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is finished and the process may exit."""
+        return self._holdings.finished
+
+
+def grant_of(entry: m.Trajectory) -> m.Grant:
+    """A claimed entry as a grant."""
+    members = entry.members or []
+    return m.Grant(
+        id=entry.id,
+        version=entry.version,
+        deadline=entry.deadline or 0,
+        attempt=entry.attempt or 1,
+        prompt=entry.prompt,
+        data=entry.data,
+        members_done=[each.index for each in members if not each.failed],
+        members_failed=[each.index for each in members if each.failed],
+    )

@@ -1,0 +1,68 @@
+"""Which weights a worker holds: their version, and the lineage that tells one version 7 from another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Union
+
+from ._call import Memory
+from .models import Weights
+
+#: What an engine may say of its weights: a number, or exactly which, or a function that says so when asked.
+Version = Union[int, Weights]
+VersionSource = Union[Version, Callable[[], Version]]
+
+
+class HeldWeights:
+    """What the worker last said of its weights.
+
+    A bare number is given its lineage when it is first seen: that of the weights of this number that were fetched through this
+    client, or else the latest lineage. It keeps it until the number changes. After a rewind a number exists twice, and an
+    engine that returns :class:`Weights` leaves nothing to be guessed.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._held: Weights | None = None
+        self._fetched: dict[int, Weights] = {}
+
+    @property
+    def held(self) -> Weights | None:
+        """The weights last spoken of; None before the first."""
+        with self._lock:
+            return self._held
+
+    def observe(self, source: VersionSource) -> Weights:
+        """Asks the source which weights the worker holds now, and takes down what it says."""
+        said = source() if callable(source) else source
+        with self._lock:
+            self._held = self._named(said)
+            return self._held
+
+    def name(self, version: Version) -> Weights:
+        """The weights of this number, which the worker held at some time: of a token that was generated before."""
+        with self._lock:
+            return self._named(version)
+
+    def _named(self, version: Version) -> Weights:
+        if isinstance(version, Weights):
+            return version
+        number = int(version)
+        if self._held is not None and self._held.version == number:
+            return self._held
+        return self._fetched.get(number) or Weights(version=number, lineage=self._memory.lineage)
+
+    def fetched(self, weights: Weights) -> None:
+        """These were handed out to the worker, which may load them."""
+        with self._lock:
+            self._fetched[weights.version] = weights
+            # Only those that may still be loaded matter: the newest few.
+            while len(self._fetched) > 16:
+                del self._fetched[next(iter(self._fetched))]
+
+    def loaded(self, weights: Weights) -> None:
+        """The worker has loaded exactly these."""
+        with self._lock:
+            self._held = weights

@@ -1,0 +1,181 @@
+"""A reservation and its members, for asyncio: as :mod:`berth.slot`, but that the ledger's cancellations are asyncio's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import models as m
+from .._calls import Json, given
+from .._finishing import OUTCOMES, Finishing, HeldMember
+from .._holdings import Holdings
+from .._reasons import note_of, reason_of
+from .._reserving import outcome_of
+from .._weights import Version
+from .._worker_calls import MemberResult, finish_json
+from ..errors import BerthError, Refused, SlotCancelled
+from ._interruption import Interruption
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+logger = logging.getLogger("berth")
+
+
+class Slot(Finishing):
+    """A place that is reserved in a future batch, for one trajectory or one group.
+
+    ``async with slot`` cancels the code in the block when the ledger takes the reservation away, and ends quietly by it. Left by
+    an exception, the block gives the slot up, with the exception as the reason; without :meth:`occupy`, as ``unfinished``.
+    """
+
+    _worker: Worker
+
+    def __init__(self, grant: m.Grant, holdings: Holdings, weights: m.Weights | None, worker: Worker) -> None:
+        super().__init__(grant, holdings, weights, worker)
+        self._interruption = Interruption()
+
+    async def occupy(
+        self,
+        *,
+        reward: float | None = None,
+        tokens: int | None = None,
+        payload: str | None = None,
+        meta: Json | None = None,
+        members: Iterable[MemberResult] | None = None,
+    ) -> m.Occupied:
+        """As :meth:`berth.Slot.occupy`."""
+        finish = finish_json(reward, tokens, payload, meta)
+        call = self._worker._calls.occupy(self, finish, members)
+        self._in_doubt = True
+        try:
+            occupied = await self._worker._send(call)
+        except OUTCOMES as error:
+            occupied = outcome_of(error)
+        except Refused as error:
+            self._in_doubt = not error.is_definite
+            raise
+        self._in_doubt = False
+        self._close()
+        return occupied
+
+    async def discard(
+        self, reason: str = "failed", *, note: str | None = None, requeue: bool = False
+    ) -> m.Discarded | None:
+        """As :meth:`berth.Slot.discard`."""
+        try:
+            return await self._worker._send(self._worker._calls.discard(self.id, reason, note, requeue))
+        except OUTCOMES:
+            return None
+        finally:
+            self._close()
+
+    async def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
+        """As :meth:`berth.Slot.segment`."""
+        segment = self._note_segment(self._worker._holdings.weights.name(version), from_token)
+        if report:
+            await self._worker._send(self._worker._calls.segment(self, segment, self._lineage(), None))
+
+    def member(self, index: int, *, version: Version | None = None) -> Member:
+        """As :meth:`berth.Slot.member`."""
+        return Member(self, index, self._member_weights(version))
+
+    @property
+    def members(self) -> Iterator[Member]:
+        """As :attr:`berth.Slot.members`."""
+        for index in self._open_members():
+            if self.closed or self.cancelled:
+                return
+            member = self.member(index)
+            if not member.cancelled:
+                yield member
+
+    async def __aenter__(self) -> Slot:
+        self._interruption.enter(self.on_cancel, lambda: self._in_doubt)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.id):
+            self._close()
+            return True
+        if error is None:
+            await self._give_up("unfinished", None)
+        else:
+            await self._give_up(reason_of(error), note_of(error))
+        return False
+
+    async def _give_up(self, reason: str, note: str | None) -> bool:
+        """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
+        # What may have been handed in is not thrown away: if it was not, its lease gives it to others.
+        if self.closed or self.cancelled or self._in_doubt:
+            self._close()
+            return True
+        try:
+            await self.discard(reason, note=note, requeue=True)
+        except BerthError as error:
+            logger.warning("%s could not be given up, its lease will run out: %s", self.id, error)
+            return False
+        return True
+
+
+class Member(HeldMember[Slot]):
+    """One candidate of a group. ``async with`` it, its code is cancelled when it is not needed any more."""
+
+    def __init__(self, slot: Slot, index: int, weights: m.Weights | None) -> None:
+        super().__init__(slot, index, weights)
+        self._interruption = Interruption()
+        self._in_doubt = False
+
+    async def complete(
+        self,
+        *,
+        reward: float | None = None,
+        tokens: int | None = None,
+        payload: str | None = None,
+        meta: Json | None = None,
+    ) -> m.MemberOutcome:
+        """As :meth:`berth.Member.complete`."""
+        return await self._report(self._completed(finish_json(reward, tokens, payload, meta)))
+
+    async def fail(self, note: str | None = None) -> m.MemberOutcome:
+        """As :meth:`berth.Member.fail`."""
+        return await self._report({"failed": True, **given(note=note)})
+
+    async def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
+        """As :meth:`berth.Slot.segment`, of this member."""
+        worker = self.slot._worker
+        segment = self._note_segment(worker._holdings.weights.name(version), from_token)
+        if report:
+            await worker._send(worker._calls.segment(self.slot, segment, self._lineage(), self.index))
+
+    async def _report(self, body: dict[str, Any]) -> m.MemberOutcome:
+        worker = self.slot._worker
+        self._in_doubt = True
+        try:
+            outcome = await worker._send(worker._calls.member(self.slot, self.index, body))
+        except OUTCOMES as error:
+            outcome = m.MemberOutcome(state="discarded", reason=outcome_of(error).reason)
+        finally:
+            self._in_doubt = False
+        self._reported(outcome, failed="failed" in body)
+        return outcome
+
+    async def __aenter__(self) -> Member:
+        self._interruption.enter(self.on_cancel, lambda: self._in_doubt)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.slot.id):
+            return True
+        if not self.reported and not self.cancelled:
+            try:
+                await self.fail("unfinished" if error is None else note_of(error))
+            except BerthError as failure:
+                logger.warning("member %d of %s could not be reported: %s", self.index, self.slot.id, failure)
+        return False

@@ -1,0 +1,244 @@
+"""A rollout process, or a reward process, for asyncio: as :mod:`berth.worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from .. import models as m
+from .._call import Call
+from .._calls import Json
+from .._reasons import note_of, reason_of
+from .._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Request, Reserving, differ, is_over, weights_of
+from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
+from .._weights import Version, VersionSource
+from ..errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
+from ._serving import AsyncRefresh, Generate, GenerateMember, Serving, all_members, load
+from .slot import Slot
+
+if TYPE_CHECKING:
+    from .run import Run
+
+T = TypeVar("T")
+logger = logging.getLogger("berth")
+
+
+class Worker(WorkerSession):
+    """A worker's session, open inside its ``async with`` block. Made by :meth:`berth.aio.Run.worker`."""
+
+    def __init__(self, run: Run, name: str, session: str | None) -> None:
+        super().__init__(name, session)
+        self.run = run
+        """The run."""
+        self._sender = run._sender
+
+    async def __aenter__(self) -> Worker:
+        heartbeat = self._begin(await self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
+        await asyncio.to_thread(heartbeat.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sender = self._sender.with_patience(STOP_PATIENCE_S)
+        reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
+        if self._holdings.ended_by is None:
+            for slot in self.slots:
+                if not await slot._give_up(reason, note):
+                    break
+        self._end()
+
+    @property
+    def slots(self) -> list[Slot]:
+        """What this process holds."""
+        return [slot for slot in self._holdings.open_slots() if isinstance(slot, Slot)]
+
+    # Reserving.
+
+    async def reserve(
+        self,
+        version: VersionSource | None = None,
+        *,
+        prompts: PromptSource | None = None,
+        adopt: bool | None = None,
+        refresh: AsyncRefresh | None = None,
+    ) -> AsyncIterator[Slot]:
+        """As :meth:`berth.Worker.reserve`; ``refresh`` may be a coroutine function. For many at once see :meth:`serve`."""
+        reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
+        while (slots := await self._reserve(reserving, 1, refresh)) is not None:
+            # The generator keeps none: what the caller drops is given back.
+            while slots:
+                yield slots.pop()
+
+    async def reserve_up_to(
+        self,
+        count: int,
+        version: VersionSource | None = None,
+        *,
+        prompts: Sequence[str | m.Prompt] | None = None,
+        adopt: bool | None = None,
+        wait_ms: int = 0,
+    ) -> list[Slot]:
+        """As :meth:`berth.Worker.reserve_up_to`."""
+        reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
+        request = reserving.request(count, wait_ms)
+        return [] if request is None else (await self._grants(reserving, request))[0]
+
+    async def _reserve(self, reserving: Reserving, count: int, refresh: AsyncRefresh | None) -> list[Slot] | None:
+        """Waits for slots; None when there will be none any more."""
+        while not self._holdings.finished:
+            if refresh is not None:
+                await self._refresh(reserving, refresh)
+            request = reserving.request(count)
+            if request is None:
+                return None
+            try:
+                slots, finished = await self._grants(reserving, request)
+            except (VersionTooStale, VersionNotPublished) as refusal:
+                logger.info("worker %s waits for other weights: %s", self.name, refusal.detail)
+                await self._await_other_weights(reserving, request, refresh)
+                continue
+            if slots:
+                return slots
+            if finished:
+                return None
+        return None
+
+    async def _grants(self, reserving: Reserving, request: Request) -> tuple[list[Slot], bool]:
+        holdings, unsure = self._holdings, 0
+
+        def note_doubt() -> None:
+            nonlocal unsure
+            if not unsure:
+                unsure = 1
+                holdings.reserve_is_unsure(1)
+
+        try:
+            holdings.refuse_if_ended()
+            answer = await self._send(request.call, note_doubt)
+            slots = [Slot(grant, holdings, request.weights, self) for grant in reserving.grants(answer)]
+            for slot in slots:
+                holdings.add(slot)
+            return slots, answer.finished
+        finally:
+            holdings.reserve_is_unsure(-unsure)
+
+    async def _refresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
+        """Has the newest weights loaded, if the worker's are not."""
+        if reserving.weights() is not None and not self._holdings.lags():
+            return
+        newest = await self.weights()
+        if differ(reserving.weights(), newest):
+            await load(refresh, newest)
+            self._holdings.weights.loaded(newest)
+
+    async def _await_other_weights(self, reserving: Reserving, request: Request, refresh: AsyncRefresh | None) -> None:
+        """Returns when the worker may hold other weights than those that were refused."""
+        refused = request.weights
+        if refused.lineage == self.run._memory.lineage and refused.version > self._holdings.policy_version:
+            # The engine has them before they are published, which they will be.
+            await self.weights(after=refused.version - 1, wait_ms=WEIGHTS_WAIT_MS)
+            return
+        if refresh is not None:
+            await self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
+            return
+        pause_s = 0.005
+        while not self._holdings.finished and not differ(reserving.weights(), refused):
+            self._holdings.refuse_if_ended()
+            await asyncio.sleep(pause_s)
+            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+
+    # Many at once.
+
+    async def serve(
+        self,
+        generate: Generate,
+        version: VersionSource | None = None,
+        *,
+        in_flight: int = 64,
+        refresh: AsyncRefresh | None = None,
+        prompts: PromptSource | None = None,
+        adopt: bool | None = None,
+        most_failures: int = 16,
+    ) -> None:
+        """Keeps up to ``in_flight`` trajectories generating until the run is finished: for an engine with many requests at once.
+
+        ``generate(slot)`` is a coroutine function that generates and occupies; each runs in a task of its own, cancelled at once
+        when the ledger takes its slot away. A group counts its candidates. ``refresh`` is called with newer :class:`Weights` as
+        soon as they are out, while requests are in flight: note the change in each (:meth:`Slot.segment`). An exception of
+        ``generate`` gives its slot up and is logged; ``most_failures`` in a row end it.
+        """
+        serving = Serving(self, generate, in_flight, most_failures)
+        await serving.run(Reserving(self._holdings, self._calls, version, prompts, adopt), refresh)
+
+    async def serve_members(
+        self,
+        generate: GenerateMember,
+        version: VersionSource | None = None,
+        *,
+        in_flight: int = 64,
+        refresh: AsyncRefresh | None = None,
+        prompts: PromptSource | None = None,
+        adopt: bool | None = None,
+        most_failures: int = 16,
+    ) -> None:
+        """As :meth:`serve` for a run of groups: ``generate(member)`` generates and completes one member, all of a group at once."""
+        await self.serve(
+            all_members(generate),
+            version,
+            in_flight=in_flight,
+            refresh=refresh,
+            prompts=prompts,
+            adopt=adopt,
+            most_failures=most_failures,
+        )
+
+    # Weights.
+
+    async def weights(self, *, after: m.Weights | int | None = None, wait_ms: int = 0) -> m.Weights:
+        """As :meth:`berth.Worker.weights`."""
+        latest = await self.run._latest(after, wait_ms)
+        self._holdings.heard(latest.policy_version, latest.finished)
+        weights = weights_of(latest)
+        self._holdings.weights.fetched(weights)
+        return weights
+
+    def hold(self, version: Version) -> m.Weights:
+        """As :meth:`berth.Worker.hold`."""
+        return self._holdings.observe(version)
+
+    # Entries of others, and many at once.
+
+    async def claim(self, id: str) -> Slot:
+        """As :meth:`berth.Worker.claim`."""
+        entry = await self._send(self._calls.claim(id))
+        slot = Slot(grant_of(entry), self._holdings, self._holdings.weights.held, self)
+        if entry.state == "reserved":
+            self._holdings.add(slot)
+        return slot
+
+    def slot(self, id: str) -> Slot:
+        """As :meth:`berth.Worker.slot`."""
+        return Slot(m.Grant(id=id, version=0, deadline=0), self._holdings, self._holdings.weights.held, self)
+
+    async def occupy_many(self, finished: Sequence[Json]) -> list[m.OccupyResult]:
+        """As :meth:`berth.Worker.occupy_many`."""
+        held = self._holdings.weights.held
+        results: list[m.OccupyResult] = await self._send(
+            self._calls.occupy_many(finished, held.lineage if held else None)
+        )
+        closed = {result.id for result in results if is_over(result)}
+        for slot in self.slots:
+            if slot.id in closed:
+                slot._close()
+        return results
+
+    async def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
+        try:
+            return await self._sender.send(call, self.run._memory, on_failure=on_failure)
+        except (Fenced, UnknownRun) as error:
+            self._holdings.end(error, error.code)
+            raise

@@ -1,0 +1,190 @@
+"""Workers, leases and time (protocol.md, Workers, leases, time)."""
+
+from __future__ import annotations
+
+from .entries import Entry, Json, conflict, invalid
+from .state import RunState, Session
+
+
+def enter(run: RunState, worker: str | None, token: str | None) -> Session | None:
+    """The session that calls, its lease renewed; a token that is new opens one and ends the worker's last."""
+    if worker is None:
+        return None
+    token = token if token is not None else run.current.get(worker, "")
+    session = run.sessions.get((worker, token))
+    if session is None:
+        session = run.sessions[worker, token] = Session(worker, token, run.clock, lineage=run.lineage)
+        old = run.current.get(worker)
+        run.current[worker] = token
+        run.record("session_opened", worker=worker)
+        if old is not None and old != token:
+            run.sessions[worker, old].ended = True
+            give_back_all(run, (worker, old), "worker_restarted")
+    if session.ended:
+        raise conflict("fenced", f"a newer session of {worker} is open")
+    session.last_call, session.expired = run.clock, False
+    return session
+
+
+def held(run: RunState, key: tuple[str, str]) -> list[Entry]:
+    """What a session holds, front-most first."""
+    return [entry for entry in run.tables.reserved() if entry.holder == key]
+
+
+def give_back_all(run: RunState, key: tuple[str, str], reason: str) -> None:
+    """A session ends: its reservations are discarded, but groups with complete members may be adopted."""
+    while entries := held(run, key):
+        entry = entries[0]
+        if run.config["adopt_groups"] and entry.complete_members():
+            entry.worker = entry.session = None
+            run.record("expire", ids=[entry.id], worker=key[0], reason=reason)
+        else:
+            run.discard(entry, reason)
+
+
+def heartbeat(run: RunState, worker: str, body: Json, first: bool) -> tuple[Json, bool]:
+    """Renews the lease; the answer, and whether it holds news."""
+    session = enter(run, worker, body.get("session"))
+    assert session is not None
+    lineage = body.get("lineage")
+    if first:
+        run.refuse_lineage_above(lineage)
+        _say(run, session, body.get("version"), lineage)
+        for id in body.get("acknowledged") or []:
+            session.cancelled.pop(id, None)
+        if body.get("holding") is not None:
+            _abandon(run, session, set(body["holding"]))
+    cancelled = [
+        {"id": id, "reason": reason, "members": sorted(members) if members is not None else None}
+        for id, (reason, members) in session.cancelled.items()
+    ]
+    answer = {
+        "lease_expires_in_ms": run.config["lease_ms"],
+        "policy_version": run.policy_version,
+        "lineage": run.lineage,
+        "next_buffer": run.next_buffer,
+        "cancelled": cancelled,
+        "finished": run.finished(),
+    }
+    known = body.get("version", said_version(run, session))
+    is_news = bool(cancelled) or answer["finished"] or (known is not None and run.policy_version > known)
+    return answer, is_news or (lineage is not None and lineage != run.lineage)
+
+
+def _abandon(run: RunState, session: Session, listed: set[str]) -> None:
+    """What it does not list and was granted more than a lease ago never arrived."""
+    for entry in held(run, (session.worker, session.token)):
+        if entry.id not in listed and entry.granted_at + run.config["lease_ms"] < run.clock:
+            run.discard(entry, "abandoned")
+
+
+def _say(run: RunState, session: Session, version: int | None, lineage: int | None) -> None:
+    named = lineage_of(run, session, lineage)
+    if version is None or named is None or version > run.policy_version or run.is_abandoned(version, named):
+        return
+    if said_version(run, session) != version:
+        session.version, session.said_in = version, run.lineage
+        run.record("heartbeat", worker=session.worker, version=version)
+
+
+def said_version(run: RunState, session: Session) -> int | None:
+    """What a session said counts until the lineage rises."""
+    return session.version if session.said_in == run.lineage else None
+
+
+def lineage_of(run: RunState, session: Session, named: int | None) -> int | None:
+    """The lineage of the weights that a call speaks of; None if the session must name it."""
+    if named == run.lineage:
+        session.lineage = run.lineage
+    if named is not None:
+        return named
+    return run.lineage if session.lineage == run.lineage else None
+
+
+def weights_of(run: RunState, session: Session | None, version: int | None, lineage: int | None) -> tuple[int, int]:
+    """The version and lineage that a Reserve or a member speaks of."""
+    run.refuse_lineage_above(lineage)
+    said = said_version(run, session) if session is not None else None
+    if version is None and (session is None or session.version is None):
+        raise invalid("version", "the session has never said which weights it holds")
+    named = (
+        lineage_of(run, session, lineage) if session is not None else (lineage if lineage is not None else run.lineage)
+    )
+    if version is None:
+        version, named = said, (named if lineage is not None else run.lineage)
+    if version is None or named is None or version > run.policy_version or run.is_abandoned(version, named):
+        raise conflict(
+            "version_not_published",
+            f"version {version} is not published, or was abandoned",
+            policy_version=run.policy_version,
+        )
+    return version, named
+
+
+def claim(run: RunState, id: str, body: Json) -> Json:
+    """Makes the caller's session the holder."""
+    session = enter(run, body["worker"], body.get("session"))
+    assert session is not None
+    entry = run.entry(id)
+    if entry.state == "discarded":
+        raise conflict("trajectory_discarded", reason=entry.reason)
+    if entry.state == "reserved":
+        said = said_version(run, session)
+        if said is not None and said < entry.version:
+            raise conflict("version_too_stale", policy_version=run.policy_version)
+        if entry.holder != (session.worker, session.token):
+            entry.worker, entry.session, entry.granted_at = session.worker, session.token, run.clock
+            run.record("claim", ids=[id], worker=session.worker)
+    return run.show(entry)
+
+
+def sweep(run: RunState) -> None:
+    """What time alone does: leases, reservation timeouts, the stuck timeout."""
+    lease_ms = run.config["lease_ms"]
+    for key, session in list(run.sessions.items()):
+        if session.waiting:
+            session.last_call = run.clock
+        if not session.ended and not session.expired and session.last_call + lease_ms <= run.clock:
+            session.expired = True
+            give_back_all(run, key, "lease_expired")
+    timeout = run.config["reservation_timeout_ms"]
+    if timeout is not None:
+        while overdue := [e for e in run.tables.reserved() if e.granted_at + timeout <= run.clock]:
+            run.discard(overdue[0], "timed_out")
+    _free_the_stuck(run)
+
+
+def _free_the_stuck(run: RunState) -> None:
+    timeout, trainer = run.config["stuck_timeout_ms"], run.trainer
+    reserved = [entry for entry in run.tables.reserved() if entry.buffer == run.next_buffer]
+    is_stuck = run.next_buffer in run.tables.buffers and run.tables.state(run.next_buffer) == "stuck"
+    if trainer.waits_since is None or not is_stuck or timeout is None:
+        trainer.stuck_since = None
+        return
+    most = run.config["stuck_max_reserved"]
+    if trainer.stuck_since is None:
+        trainer.stuck_since = run.clock
+    if trainer.stuck_since + timeout > run.clock or (most is not None and len(reserved) > most):
+        return
+    trainer.stuck_since = None
+    while run.next_buffer in run.tables.buffers and not run.tables.is_ready(run.next_buffer):
+        waiting = [entry for entry in run.tables.reserved() if entry.buffer == run.next_buffer]
+        if not waiting:
+            return
+        run.discard(waiting[0], "stuck_timeout")
+
+
+def next_due(run: RunState) -> int | None:
+    """When time alone will next do something, on the run's clock."""
+    due = []
+    if run.tables.reserved():
+        due += [
+            s.last_call + run.config["lease_ms"]
+            for s in run.sessions.values()
+            if not (s.ended or s.expired or s.waiting)
+        ]
+    if run.config["reservation_timeout_ms"] is not None:
+        due += [entry.granted_at + run.config["reservation_timeout_ms"] for entry in run.tables.reserved()]
+    if run.trainer.stuck_since is not None and run.config["stuck_timeout_ms"] is not None:
+        due.append(run.trainer.stuck_since + run.config["stuck_timeout_ms"])
+    return min((each for each in due if each > run.clock), default=None)

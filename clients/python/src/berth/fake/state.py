@@ -1,0 +1,208 @@
+"""A run of the fake: its numbers, its entries, and the steps that several calls share."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from .entries import Entry, Json, Problem, conflict, trajectory_json
+from .queue import PromptQueue
+from .tables import Tables
+
+#: Discarded for these, an entry may still be finished (*Late occupy*).
+LATE_REASONS = frozenset({"lease_expired", "abandoned", "stuck_timeout", "timed_out"})
+
+
+@dataclass(eq=False)
+class Session:
+    """A session of a worker."""
+
+    worker: str
+    token: str
+    last_call: int
+    version: int | None = None
+    said_in: int = 0
+    lineage: int = 0
+    ended: bool = False
+    expired: bool = False
+    waiting: int = 0
+    finished: int = 0
+    cancelled: dict[str, tuple[str, set[int] | None]] = field(default_factory=dict)
+    requests: dict[str, tuple[Json, Json]] = field(default_factory=dict)
+
+
+@dataclass
+class TrainerState:
+    """The trainer's session, and since when it waits."""
+
+    name: str | None = None
+    token: str | None = None
+    answer: Json | None = None
+    delivered: int | None = None
+    streamed_to: int = 0
+    waits_since: int | None = None
+    last_call: int = 0
+    stuck_since: int | None = None
+
+
+class RunState:
+    """One run."""
+
+    def __init__(self, name: str, config: Json, clock: int, lineage: int = 0, seq: int = 0, epoch: int = 0) -> None:
+        self.name = name
+        self.config = config
+        self.clock = clock
+        self.now_ms = clock
+        self.seq = seq
+        self.epoch = epoch
+        self.lineage = self.first_lineage = lineage
+        self.rewinds: list[tuple[int, int]] = [(lineage, -1)] if lineage else []
+        version = config["initial_version"]
+        self.policy_version = self.trainer_version = version
+        self.eta = config["max_staleness"]
+        self.tables = Tables(
+            config["batch_size"],
+            config["slots_per_buffer"],
+            self.eta,
+            version,
+            version + self.eta,
+            self._discard_as_surplus,
+        )
+        self.entries: dict[str, Entry] = {}
+        self.batches: dict[int, list[Entry]] = {}
+        self.final_batches: set[int] = set()
+        self.oldest_kept = version
+        self.versions: dict[int, tuple[str | None, int]] = {version: (None, clock)}
+        self.sessions: dict[tuple[str, str], Session] = {}
+        self.current: dict[str, str] = {}
+        self.trainer = TrainerState()
+        self.old_trainers: set[str] = set()
+        self.draining = False
+        self.keep_queue = False
+        self.events: list[Json] = []
+        self.totals: Json = {"reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0, "adopted": 0}
+        self.queue: PromptQueue | None = None
+        if config["prompt_queue"]:
+            window, drop_on = config["order_window"], frozenset(config["drop_on"])
+            self.queue = PromptQueue(config["order"], window, config["max_attempts"], drop_on)
+        self._ids = 0
+        self.record("run_created", config=config)
+
+    # Numbers.
+
+    @property
+    def next_buffer(self) -> int:
+        """H."""
+        return self.tables.first
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether entries are groups."""
+        return bool(self.config["group_candidates"] > 1)
+
+    def candidates_left(self, entry: Entry) -> int:
+        """How many trajectories of a reserved entry are still being generated."""
+        if self.has_groups and len(entry.complete_members()) >= self.config["group_size"]:
+            return 0
+        return int(self.config["group_candidates"]) - len(entry.members)
+
+    def generating(self) -> int:
+        """How many trajectories are being generated."""
+        return sum(self.candidates_left(entry) for entry in self.tables.reserved())
+
+    def queued_to_come(self) -> int:
+        """How many prompts will still be handed out."""
+        if self.queue is None or (self.draining and self.keep_queue):
+            return 0
+        return len(self.queue.queued())
+
+    def nothing_comes(self) -> bool:
+        """Whether the run is drained but for what is finished."""
+        return self.draining and not self.tables.reserved() and self.queued_to_come() == 0
+
+    def finished(self) -> bool:
+        """Whether every process may exit."""
+        at_rest = self.trainer_version == self.policy_version == self.next_buffer
+        return self.nothing_comes() and at_rest and not self.tables.occupied_in(self.next_buffer)
+
+    def is_abandoned(self, version: int, lineage: int) -> bool:
+        """Whether a later rewind went to below these weights."""
+        return any(began > lineage and to < version for began, to in self.rewinds)
+
+    def new_id(self) -> str:
+        """An id that sorts by time, as the server's do."""
+        self._ids += 1
+        return f"{self._ids:08x}-{uuid.uuid4().hex[:12]}"
+
+    # Steps.
+
+    def _discard_as_surplus(self, entry: Entry) -> None:
+        self.mark_discarded(entry, "surplus")
+
+    def record(self, type: str, **fields: Any) -> None:
+        """Appends an event, with the next sequence number."""
+        self.seq += 1
+        event = {"seq": self.seq, "at_ms": self.now_ms, "type": type, "mark": uuid.uuid4().hex[:16], **fields}
+        self.events.append({key: value for key, value in event.items() if value is not None})
+
+    def mark_discarded(self, entry: Entry, reason: str, *, requeue: bool = False) -> None:
+        """It is out of the tables: its prompt goes where the reason sends it, and its holder is told."""
+        entry.discarded_from = "occupied" if entry.state == "occupied" else "reserved"
+        entry.state, entry.reason = "discarded", reason
+        counts = self.totals["discarded"]
+        counts[reason] = counts.get(reason, 0) + 1
+        if self.queue is not None:
+            self.queue.give_back(entry, reason, requeue)
+        holder = self.sessions.get(entry.holder) if entry.holder is not None else None
+        if entry.discarded_from == "reserved" and holder is not None and not holder.ended:
+            holder.cancelled[entry.id] = (reason, None)
+
+    def discard(self, entry: Entry, reason: str, *, requeue: bool = False, by: Session | None = None) -> list[Json]:
+        """*Discard* of an entry in the tables; its own session need not be told. Returns who was promoted."""
+        was = entry.state
+        promoted = self.tables.remove(entry)
+        entry.state = was
+        self.mark_discarded(entry, reason, requeue=requeue)
+        if by is not None and entry.holder == (by.worker, by.token):
+            by.cancelled.pop(entry.id, None)
+        payload = {entry.id: entry.finish["payload"]} if entry.finish.get("payload") else None
+        self.record("discard", ids=[entry.id], worker=entry.worker, reason=reason, payloads=payload)
+        return [{"id": other.id, "from": from_, "to": to} for other, from_, to in promoted]
+
+    def cancel_rest(self, entry: Entry) -> None:
+        """A group is filled: its holder need not generate the other candidates."""
+        rest = set(range(self.config["group_candidates"])) - set(entry.members)
+        holder = self.sessions.get(entry.holder) if entry.holder is not None else None
+        if rest and holder is not None:
+            holder.cancelled[entry.id] = ("group_filled", rest)
+
+    def let_go(self) -> None:
+        """Batches beyond ``keep_batches`` are not kept, those from T on always."""
+        limit = min(self.next_buffer - self.config["keep_batches"], self.trainer_version)
+        self.oldest_kept = max(self.oldest_kept, limit)
+        for version in [version for version in self.batches if version < self.oldest_kept]:
+            del self.batches[version]
+
+    def advance(self, weights: str | None) -> None:
+        """V and T advance, one buffer opens."""
+        self.policy_version += 1
+        self.trainer_version = self.policy_version
+        self.versions[self.policy_version] = (weights, self.now_ms)
+        self.tables.open_up_to(self.policy_version + self.eta)
+
+    def entry(self, id: str) -> Entry:
+        """The entry of this id."""
+        entry = self.entries.get(id)
+        if entry is None:
+            raise Problem(404, "unknown_trajectory", f"no trajectory {id}")
+        return entry
+
+    def show(self, entry: Entry) -> Json:
+        """The entry as JSON."""
+        return trajectory_json(entry, self.eta)
+
+    def refuse_lineage_above(self, lineage: int | None) -> None:
+        """A lineage that the run has not reached shows that the database lost writes."""
+        if lineage is not None and lineage > self.lineage:
+            raise conflict("ledger_behind", f"lineage {lineage} is not known")
