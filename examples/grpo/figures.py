@@ -17,18 +17,37 @@ def table_of_kills(results: Sequence[Result]) -> str:
             f"{result.curve[0][1]:.1%}",
             f"{result.curve[-1][1]:.1%}",
             f"{len(result.killed)}",
-            f"{result.replayed}, {result.replayed_alike} of them to the bit",
+            f"{result.replayed}, {result.replayed_alike} of them to the same bits",
         ]
         for result in results
     ]
     return _table(["seed", "right before", "right after", "kills", "steps made again"], rows)
 
 
-def table_of_bounds(results: Iterable[Result]) -> str:
-    """What staleness costs and asynchrony gains: a row for each bound, streaming and not, over the seeds."""
+def table_of_learning(results: Iterable[Result]) -> str:
+    """What staleness costs: a row for each bound."""
 
-    def kind(result: Result) -> tuple[int, bool]:
-        return result.max_staleness, result.stream
+    def bound(result: Result) -> int:
+        return result.max_staleness
+
+    rows = []
+    for max_staleness, alike in groupby(sorted(results, key=bound), bound):
+        of = list(alike)
+        after = [each.curve[-1][1] * 100 for each in of]
+        rows.append(
+            [
+                f"{max_staleness}",
+                ", ".join(f"{each:.1f}%" for each in after),
+                f"{mean(after):.1f}%" + (f" ± {stdev(after):.1f}" if len(after) > 1 else ""),
+                f"{mean(mean_staleness(each) for each in of):.2f}",
+                f"{mean(_mean_clipped(each) for each in of):.1%}",
+            ]
+        )
+    return _table(["η", "right after, by seed", "mean", "staleness of a token", "tokens out of the clip range"], rows)
+
+
+def table_of_times(results: Iterable[Result]) -> str:
+    """What asynchrony and streaming gain: a row for each kind of job, over the rounds."""
 
     rows = []
     for (bound, stream), alike in groupby(sorted(results, key=kind), kind):
@@ -37,25 +56,17 @@ def table_of_bounds(results: Iterable[Result]) -> str:
             [
                 f"{bound}",
                 "yes" if stream else "no",
-                _spread([each.curve[-1][1] * 100 for each in of], "%"),
-                _spread([1000 * seconds_per_version(each) for each in of], " ms"),
+                ", ".join(f"{1000 * seconds_per_version(each):.0f} ms" for each in of),
                 f"{mean(each.waited_s / (each.waited_s + each.trained_s) for each in of):.0%}",
-                f"{mean(_mean_staleness(each) for each in of):.2f}",
-                f"{mean(_mean_clipped(each) for each in of):.1%}",
                 f"{min(each.machine_load for each in of):.0f} to {max(each.machine_load for each in of):.0f}",
             ]
         )
-    head = [
-        "η",
-        "streamed",
-        "right after",
-        "a version takes",
-        "trainer waits",
-        "token staleness",
-        "tokens clipped",
-        "load",
-    ]
-    return _table(head, rows)
+    return _table(["η", "streamed", "a version takes, by round", "of it the trainer waits", "load"], rows)
+
+
+def kind(result: Result) -> tuple[int, bool]:
+    """What makes two jobs alike in their time."""
+    return result.max_staleness, result.stream
 
 
 def seconds_per_version(result: Result) -> float:
@@ -65,7 +76,8 @@ def seconds_per_version(result: Result) -> float:
     return gaps[len(gaps) // 2]
 
 
-def _mean_staleness(result: Result) -> float:
+def mean_staleness(result: Result) -> float:
+    """Of a token, in versions."""
     return sum(age * each.tokens for age, each in result.staleness.items()) / _tokens(result)
 
 
@@ -75,12 +87,6 @@ def _mean_clipped(result: Result) -> float:
 
 def _tokens(result: Result) -> int:
     return sum(each.tokens for each in result.staleness.values())
-
-
-def _spread(values: Sequence[float], unit: str) -> str:
-    """The mean, and the standard deviation over the seeds."""
-    deviation = f" ± {stdev(values):.0f}" if len(values) > 1 else ""
-    return f"{mean(values):.0f}{deviation}{unit}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -76,11 +76,15 @@ class Job:
         run.publish_initial(files.save_weights(files.load_checkpoint(0)))
         for name in sorted(self._unfinished):
             self._processes[name].start()
-        threading.Thread(target=self._follow, args=(run,), daemon=True).start()
+        threading.Thread(target=self._follow, daemon=True).start()
 
-    def _follow(self, run: berth.Run) -> None:
-        for event in run.follow():
-            self._news.put(event)
+    def _follow(self) -> None:
+        try:
+            for event in self._settings.connect(patience_s=60).follow():
+                self._news.put(event)
+        except berth.BerthError as error:
+            # At the end, too: when the server is gone, and nobody looks for news any more.
+            self._news.put(error)
 
     def _see_through(self) -> None:
         while self._unfinished:
@@ -89,6 +93,8 @@ class Job:
                 self._see_end(news)
             elif isinstance(news, berth.Event):
                 self._see_event(news)
+            elif isinstance(news, berth.BerthError):
+                raise news
         left = list(Files(self._settings).payloads.iterdir())
         if left:
             raise RuntimeError(f"{len(left)} payloads that nobody will read were not deleted, as {left[0].name}")

@@ -58,9 +58,9 @@ class Settings:
         """Reads the file."""
         return Settings(**json.loads(Path(path).read_text()))
 
-    def connect(self) -> berth.Run:
-        """The run; it is created if it is not there yet."""
-        return berth.connect(self.url).run(
+    def connect(self, *, patience_s: float = 600) -> berth.Run:
+        """The run; it is created if it is not there yet. A server that is away is waited for as long as `patience_s`."""
+        return berth.connect(self.url, retry=berth.Retry(patience_s=patience_s)).run(
             self.run,
             batch_size=self.batch_size,
             max_staleness=self.max_staleness,

@@ -1,4 +1,4 @@
-"""All that the README shows: the learning curve with kills over three seeds, and what staleness costs and asynchrony gains.
+"""All that the README shows: the learning curve with kills, what staleness costs, and what asynchrony and streaming gain.
 
     python study.py --directory DIR
 
@@ -14,13 +14,18 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from figures import table_of_bounds, table_of_kills
+from figures import table_of_kills, table_of_learning, table_of_times
 from job import run_job, start_from
-from plot import draw_curves
+from plot import draw
 from results import Result
 
 SEEDS = (0, 1, 2)
 BOUNDS = (0, 1, 4)
+VERSIONS = 200
+
+ROUNDS = 3
+ROUND_VERSIONS = 60
+"""How long the jobs are whose time is taken. All kinds take turns: a load that changes meanwhile meets them alike."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,16 @@ class Planned:
 
     seed: int
     max_staleness: int
-    stream: bool
-    kills: bool
+    stream: bool = False
+    kills: bool = False
+    round: int | None = None
 
     @property
     def name(self) -> str:
         """Its directory's name."""
         parts = [f"seed-{self.seed}", f"bound-{self.max_staleness}"]
-        return "-".join(parts + ["stream"] * self.stream + ["kills"] * self.kills)
+        parts += ["stream"] * self.stream + ["kills"] * self.kills
+        return "-".join(parts if self.round is None else [f"round-{self.round}", *parts])
 
     def result(self, directory: Path) -> Result:
         """What it finds; it is run if it was not."""
@@ -44,11 +51,34 @@ class Planned:
         if not (place / "result.json").exists():
             shutil.rmtree(place, ignore_errors=True)
             print(f"\n{self.name}, under a load of {os.getloadavg()[0]:.1f}", flush=True)
-            start = start_from(self.seed, directory / f"start-{self.seed}.npz")
             run_job(
-                place, start, kills=self.kills, seed=self.seed, max_staleness=self.max_staleness, stream=self.stream
+                place,
+                start_from(self.seed, directory / f"start-{self.seed}.npz"),
+                kills=self.kills,
+                seed=self.seed,
+                max_staleness=self.max_staleness,
+                stream=self.stream,
+                versions=VERSIONS if self.round is None else ROUND_VERSIONS,
             )
         return Result.load(place)
+
+
+KILLED = [Planned(seed, 1, kills=True) for seed in SEEDS]
+LEARNING = [Planned(seed, bound) for seed in SEEDS for bound in BOUNDS]
+TIMED = [
+    Planned(0, bound, stream, round=round)
+    for round in range(1, ROUNDS + 1)
+    for bound in BOUNDS
+    for stream in (False, True)
+]
+
+
+def report(killed: list[Result], learning: list[Result], timed: list[Result], directory: Path) -> str:
+    """Writes the figures and the picture. Returns the figures."""
+    figures = "\n\n".join([table_of_kills(killed), table_of_learning(learning), table_of_times(timed)])
+    (directory / "figures.md").write_text(figures + "\n")
+    draw(killed, learning, timed, directory / "curve.svg")
+    return figures
 
 
 def main() -> None:
@@ -56,19 +86,8 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True, help="where the jobs are run and their results kept")
     directory: Path = parser.parse_args().directory
     directory.mkdir(parents=True, exist_ok=True)
-
-    killed = [Planned(seed, 1, stream=False, kills=True).result(directory) for seed in SEEDS]
-    # Seed by seed: a load that changes meanwhile meets all kinds of jobs alike.
-    compared = [
-        Planned(seed, bound, stream, kills=False).result(directory)
-        for seed in SEEDS
-        for bound in BOUNDS
-        for stream in (False, True)
-    ]
-    figures = "\n\n".join([table_of_kills(killed), table_of_bounds(compared)])
-    (directory / "figures.md").write_text(figures + "\n")
-    draw_curves(killed, compared, directory / "curve.svg")
-    print("\n" + figures)
+    killed, learning, timed = ([planned.result(directory) for planned in jobs] for jobs in (KILLED, LEARNING, TIMED))
+    print("\n" + report(killed, learning, timed, directory))
 
 
 if __name__ == "__main__":
