@@ -8,7 +8,7 @@ TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest r
 # The chaos test has a Redis of its own, which it kills, whatever the others use.
 DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers python test-example example chaos bench serve redis-server
+.PHONY: help demo test check test-local test-containers python test-example example chaos proof bench serve redis-server
 .NOTPARALLEL:
 
 help: ## this list
@@ -62,6 +62,10 @@ example: redis-server ## GRPO on a small transformer with everything killed on t
 # BERTH_CHAOS_SECONDS=600 make chaos; with BERTH_CHAOS_SEED=N the same schedule again. Without nextest, which would end a long one.
 chaos: redis-server ## everything is killed, stopped and cut off, and nothing is lost: BERTH_CHAOS_SECONDS, BERTH_CHAOS_SEED
 	cargo test --locked --test chaos -- --nocapture $(ARGS)
+
+# BERTH_PROOF_BATCHES=20 make proof. Without nextest, which shows a table only at the end.
+proof: redis-server ## every bound from 0 to 5, each for BERTH_PROOF_BATCHES batches (100): whole batches, no violation, no discard
+	BERTH_PROOF_BATCHES=$${BERTH_PROOF_BATCHES:-100} cargo test --release --locked --test proof -- --nocapture $(ARGS)
 
 bench: redis-server ## throughput and latency of a server on this machine
 	cargo run --release --locked -- bench $(ARGS)

@@ -6,7 +6,7 @@
 --          report { index, failed?, version?, reward?, tokens?, payload?, meta?, note?, segments?: [{ version, from_token }] }
 -- body     recorded    state, counted, complete, failed, needed; of a discarded group reason; of an occupied one buffer, slot,
 --                      buffer_state and late
---          unknown_trajectory | no_groups | no_such_member (candidates) | trajectory_discarded (reason)
+--          unknown_trajectory | no_groups | no_such_member (candidates) | trajectory_discarded (reason) | superseded
 --          version_unknown | version_not_published | version_too_stale (policy_version) | segment_out_of_order
 -- event    member, if it counts
 --

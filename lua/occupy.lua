@@ -6,7 +6,7 @@
 --                    members?: as the report of member.lua }] }]; of several, at most 8 items and members
 -- body     replies, to each call: results, one for each item: { id, state, buffer, slot, buffer_state, late }, or
 --          { id, state = discarded, reason } of a group of equal rewards, or too many of whose members failed; or { id, code,
---          … } with the codes unknown_trajectory, trajectory_discarded (reason), group_incomplete (complete, needed), and
+--          … } with the codes unknown_trajectory, trajectory_discarded (reason), superseded, group_incomplete (complete, needed), and
 --          those of member.lua
 -- event    occupy, for each entry that this call finished; `late` if it had been discarded (Late occupy);
 --          member, if members were recorded that do not fill their group;

@@ -14,17 +14,17 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Far above what anything here takes on a slow, busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
-/// A small job in fast time: a mean response takes about 90 ms.
+const LIMIT: Duration = Duration::from_secs(120);
+/// A small job of groups in fast time: a mean response takes about 170 ms.
 const SMALL: [&str; 8] = [
     "demo",
     "--batch-size",
     "4",
     "--batches",
-    "6",
+    "7",
     "--workers",
     "2",
-    "--speed=2000",
+    "--speed=1000",
 ];
 /// A job that does not end within a test.
 const ENDLESS: [&str; 5] = ["demo", "--batches", "1000000", "--speed", "2000"];
@@ -121,6 +121,37 @@ fn pid_in(line: &str) -> u32 {
     digits.parse().expect("a number")
 }
 
+/// What every job of [`SMALL`] says, whatever its entries are and however they are taken.
+const SURVIVES: [&str; 13] = [
+    " response of a",
+    " hangs; its heartbeat goes on",
+    ": discarded as timed_out",
+    "rollout-1  killed (SIGKILL, pid ",
+    "trainer    killed (SIGKILL, pid ",
+    "comes back with its checkpoint of version 0: it trains batches 0 to 2 again, as they were; rollout goes on with version 3",
+    "trains batch 0 again: the same 4 entries",
+    "trains batch 2 again: the same 4 entries",
+    "is back at version 3, having trained 3 batches again",
+    "saves a checkpoint of version 4",
+    "  event log          0 violations in ",
+    "  delivered again    0 differences in 4 batches (1 redelivered, 3 replayed), compared entry by entry\n",
+    "  trainer's record   0 contradictions to the event log in 7 batches\n",
+];
+
+/// Each of the texts is said; where they name workers, of whichever.
+fn assert_says(said: &str, expected: &[&str]) {
+    for text in expected {
+        let swapped = text
+            .replace("rollout-1", "rollout-x")
+            .replace("rollout-2", "rollout-1")
+            .replace("rollout-x", "rollout-2");
+        assert!(
+            said.contains(text) || said.contains(&swapped),
+            "no `{text}` in:\n{said}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn the_demo_survives_what_it_does_to_itself_and_counts_no_violation() {
     let mut demo = Started::new(&SMALL);
@@ -128,27 +159,86 @@ async fn the_demo_survives_what_it_does_to_itself_and_counts_no_violation() {
     let (said, complaint, status) = demo.end().await;
 
     assert!(status.success(), "{complaint}{said}");
+    assert_says(&said, &SURVIVES);
+    assert_says(
+        &said,
+        &[
+            "7 batches of 4 groups of 4 responses",
+            "rollout-1  one response of a group hangs; its heartbeat goes on",
+            " kept, to be adopted",
+            "rollout-2  adopts a group of rollout-1: ",
+            "rollout-2  has finished the group: 4 members, ",
+            "gets batch 3 again: the same 4 entries",
+            "   replayed\n",
+            "   redelivered\n",
+            " saved\n",
+        ],
+    );
+    assert!(!said.contains("  adopted            0 groups"), "{said}");
+    assert_eq!(demo.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_demo_of_single_responses_survives_it_too() {
+    let mut demo = Started::new(&[&SMALL[..], &["--group-size", "1"]].concat());
+
+    let (said, complaint, status) = demo.end().await;
+
+    assert!(status.success(), "{complaint}{said}");
+    assert_says(&said, &SURVIVES);
+    assert_says(
+        &said,
+        &[
+            "7 batches of 4, ",
+            "discarded as lease_expired",
+            "gets batch 3 again: the same 4 entries",
+        ],
+    );
+    assert!(!said.contains("adopt"), "{said}");
+    assert_eq!(demo.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_demo_that_streams_plays_its_job_both_ways_and_compares_them() {
+    let mut demo = Started::new(&[&SMALL[..], &["--stream"]].concat());
+
+    let (said, complaint, status) = demo.end().await;
+
+    assert!(status.success(), "{complaint}{said}");
+    let (whole, streamed) = said
+        .split_once("\nAgain with the same seed, streamed\n")
+        .expect("two jobs");
+    assert_says(whole, &SURVIVES);
+    assert_says(streamed, &SURVIVES);
+    assert!(!whole.contains("came in "), "{said}");
+    assert_says(
+        streamed,
+        &[
+            "; came in ",
+            "  streaming            whole batches        streamed\n",
+            "  trainer waited      ",
+            ", with the same seed and the same kinds of incidents.\n",
+        ],
+    );
+    assert_eq!(demo.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn the_worked_example_is_played_row_by_row() {
+    let mut demo = Started::new(&["demo", "--scenario", "example"]);
+
+    let (said, complaint, status) = demo.end().await;
+
+    assert!(status.success(), "{complaint}{said}");
     for expected in [
-        "6 batches of 4",
-        "rollout-1  killed (SIGKILL, pid ",
-        "trainer    killed (SIGKILL, pid ",
-        "comes back with its checkpoint of version 0: it trains batches 0 to 2 again, as they were; rollout goes on with version 3",
-        "trains batch 0 again: the same 4 entries",
-        "trains batch 2 again: the same 4 entries",
-        "is back at version 3, having trained 3 batches again",
-        "gets batch 3 again: the same 4 entries",
-        "saves a checkpoint of version 4",
-        "   replayed\n",
-        "   redelivered\n",
-        "  event log          0 violations in ",
-        "  delivered again    0 differences in 4 batches (1 redelivered, 3 replayed), compared entry by entry\n",
-        "  trainer's record   0 contradictions to the event log in 6 batches\n",
+        "  buffer 0  buffer 1  buffer 2\n",
+        "  . . f e   d c b a   closed    ✓ A–F reserve at version 0\n",
+        "  taken     F G b h   J k l i   ✓ J finishes: h and b may not go to buffer 2\n",
+        "  taken     taken     taken     ✓ version 2 published: buffer 2 is taken at once\n",
+        "  13 of 13 steps as in the example\n",
+        "  event log: 0 violations in ",
     ] {
-        let other_worker = expected.replace("rollout-1", "rollout-2");
-        assert!(
-            said.contains(expected) || said.contains(&other_worker),
-            "no `{expected}` in:\n{said}"
-        );
+        assert!(said.contains(expected), "no `{expected}` in:\n{said}");
     }
     assert_eq!(demo.leftovers(), Vec::<PathBuf>::new());
 }

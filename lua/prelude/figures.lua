@@ -4,7 +4,8 @@
 -- queued_ms }: how many entries; of those whose length is known, how many and the sum of the lengths; the sum of the
 -- stalenesses; and of those that had finished, how many and how long they waited in the tables in all.
 --
---   finished:BUCKET   finished, whatever became of them since; neither their staleness nor their wait is known yet
+--   finished:BUCKET   finished, whatever became of them since, and groups of equal rewards, which are discarded as they do;
+--                     neither their staleness nor their wait is known yet
 --   trained:BUCKET    trained, and no longer kept: what is kept can still be rewound, and is counted when somebody looks
 --   filtered:BUCKET, discarded:BUCKET
 --   by_reason:REASON  filtered or discarded, by the reason under which the totals count them
@@ -52,6 +53,9 @@ end
 
 -- An entry that leaves buffer `buffer` without being trained. `counted_as` is the reason in the totals.
 function figures.discarded(entry, reason, counted_as, buffer)
+  if reason == 'zero_variance' then
+    figures.finished(entry)
+  end
   local is_client_word = not entries.LEDGER_REASONS[reason]
   local is_filtered = reason == 'zero_variance' or entry.state == 'occupied' and is_client_word
   local kind = is_filtered and 'filtered:' or 'discarded:'

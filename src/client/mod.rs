@@ -22,9 +22,9 @@ use serde::de::DeserializeOwned;
 
 pub use error::ClientError;
 pub use messages::{
-    BatchEntry, BufferTable, Buffers, Cancelled, Checkpointed, EventPage, Finish, Grant, Heartbeat, HeartbeatAnswer,
-    LatestVersion, NextBatch, Occupied, OpenTrainerSession, Published, Reserve, Reserved, RunSettings, RunStatus,
-    SlotView, TakenBatch, TrainerSession, WorkerView, Workers,
+    BatchEntry, BatchMember, BufferTable, Buffers, Cancelled, Checkpointed, EventPage, Finish, Grant, Heartbeat,
+    HeartbeatAnswer, LatestVersion, MemberAnswer, MemberReport, NextBatch, Occupied, OpenTrainerSession, Piece,
+    Published, Reserve, Reserved, RunSettings, RunStatus, SlotView, TakenBatch, TrainerSession, WorkerView, Workers,
 };
 pub use retry::Retry;
 pub use run::RunClient;

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{
     Buffers, Checkpointed, Client, ClientError, EventPage, Finish, Heartbeat, HeartbeatAnswer, LatestVersion,
-    NextBatch, Occupied, OpenTrainerSession, Published, Reserve, Reserved, RunSettings, RunStatus, TrainerSession,
-    Workers,
+    MemberAnswer, MemberReport, NextBatch, Occupied, OpenTrainerSession, Piece, Published, Reserve, Reserved,
+    RunSettings, RunStatus, TrainerSession, Workers,
 };
 use crate::protocol::{Epoch, TrajectoryId, Version};
 
@@ -72,6 +72,17 @@ impl RunClient {
             .await
     }
 
+    /// Finishes, or fails, one member of a group (*Groups*).
+    pub async fn report_member(
+        &self,
+        group: TrajectoryId,
+        index: u32,
+        report: &MemberReport,
+    ) -> Result<MemberAnswer, ClientError> {
+        self.post(&format!("trajectories/{group}/members/{index}"), report, Duration::ZERO)
+            .await
+    }
+
     /// Renews a worker's lease, and waits for what it should know (*Workers, leases, time*).
     pub async fn heartbeat(&self, worker: &str, request: &Heartbeat) -> Result<HeartbeatAnswer, ClientError> {
         self.post(
@@ -93,6 +104,26 @@ impl RunClient {
         let body = TrainerCall {
             epoch,
             body: json!({ "wait_ms": millis(wait) }),
+        };
+        self.post("batches/next", &body, wait).await
+    }
+
+    /// Takes the next piece of a batch, waiting for it for up to `wait` (*Stream*).
+    pub async fn next_piece(
+        &self,
+        epoch: Option<Epoch>,
+        piece: Piece,
+        wait: Duration,
+    ) -> Result<NextBatch, ClientError> {
+        let body = TrainerCall {
+            epoch,
+            body: json!({
+                "stream": true,
+                "version": piece.version,
+                "from_offset": piece.from_offset,
+                "min_entries": piece.min_entries,
+                "wait_ms": millis(wait),
+            }),
         };
         self.post("batches/next", &body, wait).await
     }

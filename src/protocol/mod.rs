@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod config;
+pub mod effect;
 pub mod event;
 pub mod ids;
 pub mod invariants;
@@ -15,7 +16,8 @@ pub mod reason;
 pub mod tables;
 
 pub use config::{FinalBatch, PromptOrder, RunConfig};
-pub use event::{DrainQueue, Effect, Event, EventType, FedPrompt, LoggedEffect, ResumeMode};
+pub use effect::{Effect, LoggedEffect};
+pub use event::{DrainQueue, Event, EventType, FedPrompt, ResumeMode};
 pub use ids::{Attempt, BufferId, Epoch, FeedPosition, Lineage, Place, Reward, Slot, TrajectoryId, Version, Weights};
 pub use prompt::{PromptCounts, PromptState};
 pub use reason::Reason;

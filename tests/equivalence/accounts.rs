@@ -99,6 +99,9 @@ impl Accounts {
             }
             Effect::Discarded { id, reason, from } => {
                 let entry = self.inside.remove(id).expect("it was in the tables");
+                if *reason == Reason::ZeroVariance {
+                    self.finished.push(None);
+                }
                 let is_filtered = matches!(reason, Reason::Client(_)) && entry.occupied_at_ms.is_some();
                 self.left.push(Left {
                     fate: if is_filtered || *reason == Reason::ZeroVariance {
@@ -184,7 +187,8 @@ impl Accounts {
         assert_eq!(shown.by_reason, by_reason);
 
         assert_eq!(shown.trained.entries, totals.trained);
-        assert_eq!(shown.finished.entries, totals.occupied);
+        let of_equal_rewards = totals.discarded.get("zero_variance").copied().unwrap_or(0);
+        assert_eq!(shown.finished.entries, totals.occupied + of_equal_rewards);
         let discarded: BTreeMap<_, _> = by_reason
             .iter()
             .map(|(reason, share)| (reason.clone(), share.entries))

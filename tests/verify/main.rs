@@ -9,7 +9,10 @@ mod planting;
 
 mod archives;
 mod faults;
+mod group_faults;
+mod piece_faults;
 mod prompt_faults;
 mod reading;
 mod retention;
 mod trainer_faults;
+mod words;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::logs::{LogFile, events, page, verify};
 use crate::planting::{is_found, position, renumber};
-use crate::support::{Client, Ledger, Run, Trainer};
+use crate::support::{Client, Ledger, Run, Trainer, eventually};
 
 /// The trainer sessions, as positions among the events that opened one.
 const REPLAY: usize = 1;
@@ -54,6 +54,12 @@ async fn trainers_job(client: &Client) -> Run {
     run.names_lineage(3).await;
     finish(&run, 7, "l m").await;
     trainer.trains(7).await;
+    // What the checkpoint made unnecessary is forgotten in the background.
+    eventually("batches 0 to 2 are forgotten", async || {
+        let log = events(&run, 0).await;
+        log.iter().filter(|event| event["type"] == "prune").count() == 3
+    })
+    .await;
     run
 }
 

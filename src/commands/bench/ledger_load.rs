@@ -73,12 +73,7 @@ impl LedgerLoad {
         let tag = Uuid::new_v4().simple().to_string();
         let name = format!("bench-{}-b{batch_size}-s{max_staleness}", &tag[..8]);
         let run = client.run(&name);
-        run.put(&RunSettings {
-            batch_size,
-            max_staleness,
-            lease_ms: LEASE_MS,
-        })
-        .await?;
+        run.put(&RunSettings::new(batch_size, max_staleness, LEASE_MS)).await?;
         Ok(Self {
             batch_size,
             max_staleness,
@@ -209,6 +204,7 @@ impl Worker {
             count: 1,
             version: Some(*self.version.borrow_and_update()),
             prompts: Vec::new(),
+            adopt: None,
             wait_ms: 0,
             request_id: Uuid::new_v4().to_string(),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::compare::Composition;
+use super::groups::Groups;
 use crate::client::RunClient;
 use crate::commands::event_log::{LogError, Progress, read_live};
 use crate::protocol::Version;
@@ -23,13 +24,19 @@ pub(super) struct Audit {
     pub(super) replayed: u64,
     /// How many entries were saved after they had been discarded.
     pub(super) late: u64,
+    /// How many groups were adopted.
+    pub(super) adopted: u64,
+    /// How many members of those were complete.
+    pub(super) members_saved: u64,
 }
 
 /// Reads the log from its first event to its last, and checks every step.
 pub(super) async fn audit(run: &RunClient) -> Result<Audit, LogError> {
     let mut auditor = Auditor::new();
+    let mut groups = Groups::default();
     read_live(run, &mut Progress::default(), &mut |event| {
         auditor.apply(&event);
+        groups.apply(&event);
         Ok(())
     })
     .await?;
@@ -42,5 +49,7 @@ pub(super) async fn audit(run: &RunClient) -> Result<Audit, LogError> {
         discarded: report.discarded.clone(),
         replayed: report.replayed,
         late: report.late,
+        adopted: groups.adopted,
+        members_saved: groups.members_saved,
     })
 }

@@ -70,6 +70,10 @@ impl Cast {
         ] {
             arguments.extend([flag.into(), value.into()]);
         }
+        // A process that takes the place of another does not hang.
+        if self.workers_started <= plan.workers && name == plan.straggler() {
+            arguments.extend(["--hang-at".into(), plan.hangs_at().to_string().into()]);
+        }
         if let Some(file) = &plan.lengths_file {
             arguments.extend(["--lengths".into(), file.into()]);
         }
@@ -88,6 +92,9 @@ impl Cast {
             "--checkpoint".into(),
             self.directory.path().join("checkpoint.json").into(),
         ]);
+        if plan.stream {
+            arguments.push("--stream".into());
+        }
         let process = self.start(TRAINER, arguments)?;
         let pid = process.pid();
         self.trainer = Some(process);
@@ -128,6 +135,20 @@ impl Cast {
     /// Whether `pid` is the running trainer's.
     pub(super) fn is_trainer(&self, pid: u32) -> bool {
         self.trainer.as_ref().is_some_and(|trainer| trainer.pid() == pid)
+    }
+
+    /// Stops a worker with SIGSTOP, if it runs.
+    pub(super) async fn pause_worker(&self, name: &str) {
+        if let Some(process) = self.workers.get(name) {
+            process.pause().await;
+        }
+    }
+
+    /// Lets a worker that was stopped go on.
+    pub(super) async fn resume_worker(&self, name: &str) {
+        if let Some(process) = self.workers.get(name) {
+            process.resume().await;
+        }
     }
 
     /// Kills a worker with SIGKILL; returns its process id, or `None` if it does not run.

@@ -38,7 +38,7 @@ pub(super) struct View {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TrainerView {
     Starting,
-    Waiting { since: Duration },
+    Waiting { since: Duration, has: usize },
     Training { tokens: u64, replayed: bool },
     Killed,
 }
@@ -65,7 +65,13 @@ pub(super) fn block(view: &View, width: usize) -> Vec<Line> {
     lines.push(trainer(view));
     lines.extend(view.workers.iter().map(worker));
     lines.push(Line::default());
-    lines.push(legend());
+    let is_taken = |slot: &SlotView| matches!(slot, SlotView::Taken { .. });
+    let has_pieces = view.buffers.iter().flat_map(|buffer| &buffer.slots).any(is_taken);
+    lines.push(if has_pieces {
+        legend().then(Ink::Plain, " □").then(Ink::Dim, " in training")
+    } else {
+        legend()
+    });
     lines
 }
 
@@ -110,7 +116,7 @@ fn slot_table(buffer: &BufferTable, batch_size: u32, room: usize) -> Line {
     let occupied = buffer
         .slots
         .iter()
-        .filter(|slot| matches!(slot, SlotView::Occupied { .. }))
+        .filter(|slot| matches!(slot, SlotView::Occupied { .. } | SlotView::Taken { .. }))
         .count() as u64;
     let remark = format!(
         "  {}, {} of {}",
@@ -123,8 +129,12 @@ fn slot_table(buffer: &BufferTable, batch_size: u32, room: usize) -> Line {
 
 fn mark(slot: &SlotView) -> (Ink, String) {
     match slot {
-        SlotView::Occupied { staleness } => (staleness_ink(*staleness), "■".to_owned()),
-        SlotView::Reserved { worker } => (Ink::Cyan, worker_mark(worker).to_string()),
+        SlotView::Taken { staleness } => (staleness_ink(*staleness), "□".to_owned()),
+        SlotView::Occupied { staleness, .. } => (staleness_ink(*staleness), "■".to_owned()),
+        SlotView::Reserved {
+            worker: Some(worker), ..
+        } => (Ink::Cyan, worker_mark(worker).to_string()),
+        SlotView::Reserved { worker: None, .. } => (Ink::Red, "?".to_owned()),
         SlotView::Empty | SlotView::Other => (Ink::Dim, "·".to_owned()),
     }
 }
@@ -148,7 +158,7 @@ fn staleness_ink(staleness: u64) -> Ink {
 fn legend() -> Line {
     Line::new("  ")
         .then(Ink::Cyan, "1 2 …")
-        .then(Ink::Dim, " reserved by that worker   · empty   finished, staleness ")
+        .then(Ink::Dim, " reserved by that worker · empty; finished, staleness ")
         .then(Ink::Green, "■")
         .then(Ink::Dim, " 0 ")
         .then(Ink::Yellow, "■")
@@ -161,12 +171,13 @@ fn trainer(view: &View) -> Line {
     let line = Line::new("  trainer      ");
     match view.trainer {
         TrainerView::Starting => line.then(Ink::Dim, "starting"),
-        TrainerView::Waiting { since } => {
+        TrainerView::Waiting { since, has } => {
             let waited = seconds(view.elapsed.saturating_sub(since));
-            line.then(
-                Ink::Yellow,
-                format!("waits for batch {}: {waited}", view.trainer_version),
-            )
+            let what = match has {
+                0 => format!("waits for batch {}: {waited}", view.trainer_version),
+                _ => format!("has {has} of batch {}, waits for more: {waited}", view.trainer_version),
+            };
+            line.then(Ink::Yellow, what)
         }
         TrainerView::Training { tokens, replayed } => {
             let again = if replayed { " again" } else { "" };
@@ -208,9 +219,11 @@ mod tests {
             '.' => SlotView::Empty,
             'A'..='D' => SlotView::Occupied {
                 staleness: u64::from(slot) - u64::from('A'),
+                prompt: None,
             },
             digit => SlotView::Reserved {
-                worker: format!("rollout-{digit}"),
+                worker: Some(format!("rollout-{digit}")),
+                prompt: None,
             },
         });
         BufferTable {
@@ -238,6 +251,7 @@ mod tests {
             buffers: vec![buffer(7, "stuck", "AABBBB13"), buffer(8, "pending", "A....231")],
             trainer: TrainerView::Waiting {
                 since: Duration::from_secs(12),
+                has: 0,
             },
             workers: vec![
                 WorkerLine {
@@ -276,7 +290,7 @@ mod tests {
   2 rollout-2  killed; 1 reservation left behind
   3 rollout-3  starting
 
-  1 2 … reserved by that worker   · empty   finished, staleness ■ 0 ■ 1 ■ 2+
+  1 2 … reserved by that worker · empty; finished, staleness ■ 0 ■ 1 ■ 2+
 "
         );
     }

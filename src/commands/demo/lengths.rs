@@ -86,6 +86,14 @@ impl Lengths {
         matches!(self, Self::LogNormal) && length == CUT
     }
 
+    /// The longest that can be drawn, in tokens.
+    pub(super) fn longest(&self) -> u64 {
+        match self {
+            Self::LogNormal => CUT,
+            Self::Recorded(lengths) => lengths.iter().copied().max().unwrap_or(1),
+        }
+    }
+
     /// The mean length, in tokens.
     #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
     pub(super) fn mean(&self) -> f64 {

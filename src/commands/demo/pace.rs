@@ -6,13 +6,13 @@ use super::lengths::Lengths;
 
 /// How fast one response is generated, in tokens per simulated second.
 pub(super) const DECODE_TOKENS_PER_SECOND: f64 = 50.0;
-/// How fast the trainer trains, in tokens per simulated second and entry of a batch. Trainers are bought to match their
+/// How fast the trainer trains, in tokens per simulated second and response of a batch. Trainers are bought to match their
 /// batch: with this figure a batch of mean length takes about six tenths of the time that one mean response takes.
-const TRAIN_TOKENS_PER_SECOND_AND_ENTRY: f64 = 80.0;
+const TRAIN_TOKENS_PER_SECOND_AND_RESPONSE: f64 = 80.0;
 /// How long a worker takes to load new weights, in simulated seconds.
 const LOAD_WEIGHTS_SECONDS: f64 = 5.0;
 /// How long a response of mean length takes here, unless told otherwise.
-const MEAN_RESPONSE: Duration = Duration::from_millis(700);
+const MEAN_RESPONSE: Duration = Duration::from_millis(500);
 
 /// How fast simulated time runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,9 +48,9 @@ impl Pace {
         self.simulated(as_f64(tokens) / DECODE_TOKENS_PER_SECOND)
     }
 
-    /// How long it takes to train on a batch of `entries` with `tokens` in all.
-    pub(super) fn training(self, tokens: u64, entries: usize) -> Duration {
-        let rate = TRAIN_TOKENS_PER_SECOND_AND_ENTRY * as_f64(entries.max(1) as u64);
+    /// How long it takes a trainer that was bought for batches of `responses` to train on `tokens`.
+    pub(super) fn training(self, tokens: u64, responses: u64) -> Duration {
+        let rate = TRAIN_TOKENS_PER_SECOND_AND_RESPONSE * as_f64(responses.max(1));
         self.simulated(as_f64(tokens) / rate)
     }
 
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_response_takes_seven_tenths_of_a_second_unless_told_otherwise() {
+    fn a_mean_response_takes_half_a_second_unless_told_otherwise() {
         let lengths = Lengths::Recorded(vec![100, 300]);
-        assert_eq!(Pace::for_lengths(&lengths).generating(200), Duration::from_millis(700));
+        assert_eq!(Pace::for_lengths(&lengths).generating(200), Duration::from_millis(500));
     }
 }

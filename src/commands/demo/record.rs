@@ -16,6 +16,13 @@ pub(super) enum Record {
     Stopped {
         /// Why.
         reason: String,
+        /// How many responses it stopped.
+        responses: u64,
+    },
+    /// One of a worker's responses will never end.
+    Hangs {
+        /// Its entry.
+        entry: TrajectoryId,
     },
     /// A worker's finished entry found no place any more.
     Refused {
@@ -26,9 +33,14 @@ pub(super) enum Record {
     SavedLate,
     /// A trainer has opened its session.
     Opened(SessionRecord),
-    /// A trainer asks for a batch.
-    Waiting,
-    /// A trainer got a batch, and begins to train on it.
+    /// A trainer asks for a batch, or for more of one.
+    Waiting {
+        /// How many entries of it it has.
+        has: usize,
+    },
+    /// A trainer got a piece of a batch, and is about to train on it.
+    Piece(PieceRecord),
+    /// A trainer has all of a batch, and trains on it, or on its last piece.
     Batch(BatchRecord),
     /// A trainer has published a version.
     Published {
@@ -64,6 +76,29 @@ pub(super) struct BatchRecord {
     pub(super) redelivered: bool,
     /// Whether it is trained again, after its version was published.
     pub(super) replayed: bool,
+    /// How many pieces it came in.
+    pub(super) pieces: u64,
+    /// How long the trainer waited for it, in milliseconds.
+    pub(super) waited_ms: u64,
+    /// The lengths of its entries, added up.
+    pub(super) tokens: u64,
+    /// Its entries, in order.
+    pub(super) entries: Vec<EntryRecord>,
+}
+
+/// A piece of a batch as the trainer got it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PieceRecord {
+    /// The version that the batch trains into the next one.
+    pub(super) version: Version,
+    /// How many of its entries come before this piece.
+    pub(super) offset: usize,
+    /// Whether it was handed out before.
+    pub(super) redelivered: bool,
+    /// Whether the batch is trained again, after its version was published.
+    pub(super) replayed: bool,
+    /// Whether nothing of the batch comes after it.
+    pub(super) complete: bool,
     /// How long the trainer waited for it, in milliseconds.
     pub(super) waited_ms: u64,
     /// The lengths of its entries, added up.

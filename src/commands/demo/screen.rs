@@ -70,6 +70,13 @@ impl Screen {
         write(&frame);
     }
 
+    /// Adds several.
+    pub(super) fn add_all(&mut self, lines: impl IntoIterator<Item = Line>) {
+        for line in lines {
+            self.add(&line);
+        }
+    }
+
     /// Draws `block` in place of the one before. Nothing happens where nothing can be drawn.
     pub(super) fn draw(&mut self, block: Vec<Line>) {
         if !self.is_live() {

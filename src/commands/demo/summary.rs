@@ -18,6 +18,8 @@ const FEW_COLUMNS: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Summary<'a> {
     pub(super) max_staleness: u64,
+    /// Responses in one entry.
+    pub(super) group_size: u32,
     pub(super) pace: Pace,
     /// From the start of the processes to the last published version.
     pub(super) took: Duration,
@@ -47,7 +49,8 @@ impl Summary<'_> {
     }
 
     fn table_head(&self) -> Line {
-        let mut head = format!("{:>7} {:>8}  staleness", "batch", "entries");
+        let entries = if self.group_size == 1 { "entries" } else { "groups" };
+        let mut head = format!("{:>7} {entries:>8}  staleness", "batch");
         for staleness in self.columns_shown() {
             // Writing into a string does not fail.
             let _ = write!(head, "{staleness:>5}");
@@ -120,8 +123,11 @@ impl Summary<'_> {
         };
         let waited = self.record.waited();
         let figure = |name: &str, value: String| Line::new(format!("  {name:<18} {value}"));
-        vec![
-            figure("discards", discarded),
+        let mut figures = vec![figure("discards", discarded)];
+        if self.group_size > 1 {
+            figures.push(figure("adopted", self.adopted()));
+        }
+        figures.extend([
             figure("saved late", grouped(self.audit.late)),
             figure(
                 "trainer waited",
@@ -133,15 +139,25 @@ impl Summary<'_> {
                 ),
             ),
             figure("throughput", self.throughput()),
-        ]
+        ]);
+        figures
+    }
+
+    /// What the deaths of workers did not cost.
+    fn adopted(&self) -> String {
+        let Audit {
+            adopted, members_saved, ..
+        } = self.audit;
+        let groups = counted(*adopted, "group");
+        format!("{groups}, with {} saved", counted(*members_saved, "finished member"))
     }
 
     fn throughput(&self) -> String {
         let took = self.took.as_secs_f64().max(0.001);
         let per_second = |count: u64| as_f64(count) / took;
         format!(
-            "{:.1} trajectories/s here; {} tokens/s in the cluster's time",
-            per_second(self.record.entries()),
+            "{:.1} responses/s here; {} tokens/s in the cluster's time",
+            per_second(self.record.entries() * u64::from(self.group_size)),
             grouped_rate(per_second(self.record.tokens()) / self.pace.speed())
         )
     }
@@ -230,6 +246,7 @@ mod tests {
             version: Version(version),
             redelivered: false,
             replayed: false,
+            pieces: 1,
             waited_ms: 1_250,
             tokens: 140_000,
             entries: versions.iter().enumerate().map(entry).collect(),
@@ -240,6 +257,7 @@ mod tests {
         let contradictions = record.contradictions(audit);
         let summary = Summary {
             max_staleness: 1,
+            group_size: 4,
             pace: Pace::new(250.0),
             took: Duration::from_secs(10),
             record,
@@ -283,20 +301,23 @@ mod tests {
             discarded: [("lease_expired".to_owned(), 11)].into(),
             replayed: 1,
             late: 1,
+            adopted: 3,
+            members_saved: 7,
             violations: Vec::new(),
         };
         assert_eq!(
             page(&record(), &audit),
             "
-  batch  entries  staleness    0    1      tokens   waited
+  batch   groups  staleness    0    1      tokens   waited
       0        4               4    ·     140,000    2.5 s   replayed
       1        4               2    2     140,000    2.5 s   redelivered
     all        8               6    2     280,000    5.0 s
 
   discards           lease_expired 11
+  adopted            3 groups, with 7 finished members saved
   saved late         1
   trainer waited     5.0 s of 10.0 s (50 %)
-  throughput         0.8 trajectories/s here; 112 tokens/s in the cluster's time
+  throughput         3.2 responses/s here; 112 tokens/s in the cluster's time
   event log          0 violations in 1,234 events, replayed through the model
   delivered again    0 differences in 2 batches (1 redelivered, 1 replayed), compared entry by entry
   trainer's record   0 contradictions to the event log in 2 batches"

@@ -11,10 +11,11 @@ use uuid::Uuid;
 
 use super::cast::TRAINER;
 use super::checkpoint::{CheckpointError, CheckpointFile};
+use super::delivery::Delivery;
 use super::pace::Pace;
 use super::plan::CHECKPOINT_EVERY;
-use super::record::{BatchRecord, EntryRecord, Record, SessionRecord};
-use crate::client::{Client, ClientError, OpenTrainerSession, RunClient, TakenBatch};
+use super::record::{Record, SessionRecord};
+use crate::client::{Client, ClientError, OpenTrainerSession, Piece, RunClient, TakenBatch};
 use crate::commands::processes::parent_died;
 use crate::protocol::{Epoch, Version};
 
@@ -39,6 +40,9 @@ pub struct DemoTrainerArgs {
     /// The file that holds its checkpoint.
     #[arg(long)]
     checkpoint: PathBuf,
+    /// Take batches in pieces.
+    #[arg(long)]
+    stream: bool,
 }
 
 /// Why a trainer gave up.
@@ -70,6 +74,10 @@ struct Trainer {
     epoch: Option<Epoch>,
     pace: Pace,
     checkpoint: CheckpointFile,
+    /// Responses in a batch of this run.
+    responses: u64,
+    /// Whether it takes its batches in pieces.
+    streams: bool,
 }
 
 /// Trains until the last version is published.
@@ -92,7 +100,7 @@ async fn train(args: DemoTrainerArgs) -> Result<(), TrainerError> {
     let (trainer, mut version) = Trainer::start(args).await?;
     // One that died just before its end has nothing left to do.
     while version < last_version {
-        version = trainer.train_one().await?;
+        version = trainer.train_one(version).await?;
         if version.0.is_multiple_of(CHECKPOINT_EVERY) || version == last_version {
             trainer.save(version).await?;
         }
@@ -111,6 +119,7 @@ impl Trainer {
             session: Uuid::new_v4().to_string(),
             resume_from,
         };
+        let config = run.status().await?.config;
         let session = run.open_trainer_session(&request).await?;
         if resume_from.is_none() {
             // What it begins with is a checkpoint too: once a version is published, its successor must name one.
@@ -127,22 +136,20 @@ impl Trainer {
             epoch: Some(session.epoch),
             pace: Pace::new(args.speed),
             checkpoint,
+            responses: u64::from(config.batch_size) * u64::from(config.group_size),
+            streams: args.stream,
         };
         Ok((trainer, session.trainer_version))
     }
 
-    /// Trains the next batch, and returns the version that it was trained into.
-    async fn train_one(&self) -> Result<Version, TrainerError> {
-        Record::Waiting.write();
-        let asked_at = Instant::now();
-        let batch = self.next_batch().await?;
-        let record = record_of(&batch, asked_at.elapsed());
-        let (tokens, entries) = (record.tokens, record.entries.len());
-        Record::Batch(record).write();
-
-        tokio::time::sleep(self.pace.training(tokens, entries)).await;
-
-        let version = Version(batch.version.0 + 1);
+    /// Trains the batch of weights of this version, and returns the version that they were trained into.
+    async fn train_one(&self, version: Version) -> Result<Version, TrainerError> {
+        if self.streams {
+            self.train_in_pieces(version).await?;
+        } else {
+            self.train_whole(version).await?;
+        }
+        let version = Version(version.0 + 1);
         let weights = format!("demo://weights/{version}");
         let policy_version = self.run.publish(self.epoch, version, &weights).await?.policy_version;
         Record::Published {
@@ -153,12 +160,57 @@ impl Trainer {
         Ok(version)
     }
 
-    async fn next_batch(&self) -> Result<TakenBatch, ClientError> {
-        loop {
+    async fn train_whole(&self, version: Version) -> Result<(), TrainerError> {
+        Record::Waiting { has: 0 }.write();
+        let asked_at = Instant::now();
+        let batch = loop {
             if let Some(batch) = self.run.next_batch(self.epoch, WAIT).await?.batch {
-                return Ok(batch);
+                break batch;
+            }
+        };
+        let mut delivery = Delivery::of(version);
+        delivery.add(&batch, asked_at.elapsed());
+        let tokens = delivery.record.tokens;
+        Record::Batch(delivery.record).write();
+        self.train_on(tokens).await;
+        Ok(())
+    }
+
+    /// Trains on each piece as it comes.
+    async fn train_in_pieces(&self, version: Version) -> Result<(), TrainerError> {
+        let mut delivery = Delivery::of(version);
+        loop {
+            let has = delivery.record.entries.len();
+            Record::Waiting { has }.write();
+            let asked_at = Instant::now();
+            let piece = self.next_piece(version, has).await?;
+            let record = delivery.add(&piece, asked_at.elapsed());
+            let (tokens, is_complete) = (record.tokens, record.complete);
+            Record::Piece(record).write();
+            if is_complete {
+                Record::Batch(delivery.record).write();
+                self.train_on(tokens).await;
+                return Ok(());
+            }
+            self.train_on(tokens).await;
+        }
+    }
+
+    async fn next_piece(&self, version: Version, from_offset: usize) -> Result<TakenBatch, ClientError> {
+        let piece = Piece {
+            version,
+            from_offset,
+            min_entries: 1,
+        };
+        loop {
+            if let Some(piece) = self.run.next_piece(self.epoch, piece, WAIT).await?.batch {
+                return Ok(piece);
             }
         }
+    }
+
+    async fn train_on(&self, tokens: u64) {
+        tokio::time::sleep(self.pace.training(tokens, self.responses)).await;
     }
 
     /// Saves a checkpoint, and then lets go of the batches that it makes dispensable.
@@ -167,24 +219,6 @@ impl Trainer {
         Record::Saved { version }.write();
         self.run.checkpoint(self.epoch, version).await?;
         Ok(())
-    }
-}
-
-fn record_of(batch: &TakenBatch, waited: Duration) -> BatchRecord {
-    let entries = batch.trajectories.iter();
-    BatchRecord {
-        version: batch.version,
-        redelivered: batch.redelivered,
-        replayed: batch.replayed,
-        waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
-        tokens: entries.clone().filter_map(|entry| entry.tokens).sum(),
-        entries: entries
-            .map(|entry| EntryRecord {
-                id: entry.id,
-                version: entry.version,
-                staleness: entry.staleness,
-            })
-            .collect(),
     }
 }
 

@@ -29,6 +29,12 @@ pub(in crate::commands) struct Checked {
     pub(in crate::commands) occupied: u64,
     /// Entries that were discarded and saved by a late occupy.
     pub(in crate::commands) late: u64,
+    /// Members of groups that finished or failed, as far as they count.
+    pub(in crate::commands) members: u64,
+    /// Groups that lost their worker and kept their slot.
+    pub(in crate::commands) orphaned: u64,
+    /// Groups that got another one.
+    pub(in crate::commands) adopted: u64,
     /// Entries discarded, by reason.
     pub(in crate::commands) discarded: BTreeMap<String, u64>,
     /// Batches taken.
@@ -152,6 +158,9 @@ impl Current {
                 reserved: 0,
                 occupied: 0,
                 late: 0,
+                members: 0,
+                orphaned: 0,
+                adopted: 0,
                 discarded: BTreeMap::new(),
                 batches: 0,
                 pieces: 0,
@@ -222,6 +231,9 @@ impl Current {
         checked.reserved = report.reserved;
         checked.occupied = report.occupied;
         checked.late = report.late;
+        checked.members = report.members;
+        checked.orphaned = report.orphaned;
+        checked.adopted = report.adopted;
         checked.discarded.clone_from(&report.discarded);
         checked.batches = report.takes;
         checked.pieces = report.pieces;

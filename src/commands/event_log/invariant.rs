@@ -28,7 +28,8 @@ pub(in crate::commands) enum Invariant {
     Versions,
     /// A batch has exactly `B` entries, or, as the run's last one, those that are left; and its pieces are all of it.
     BatchesComplete,
-    /// A group is finished with exactly the members that it needs, each of weights no older than it.
+    /// A group is finished with exactly the members that it needs, each of weights no older than it; one that loses its
+    /// worker goes on with another.
     Groups,
     /// A batch that is delivered again is the one that was taken.
     ReplaysIdentical,
@@ -84,9 +85,13 @@ impl Invariant {
                 Self::Sequence
             }
             Fault::CannotGoOn(Misfit::Shared { .. }) => Self::Capacity,
-            Fault::Effect { logged, expected, .. } if is_of_a_prompt(logged) || is_of_a_prompt(expected) => {
+            Fault::Effect { logged, expected, .. }
+                if is_of_a_prompt(logged.as_deref()) || is_of_a_prompt(expected.as_deref()) =>
+            {
                 Self::Prompts
             }
+            Fault::Effect { logged, expected, .. } if is_of_a_group(logged) || is_of_a_group(expected) => Self::Groups,
+            Fault::GroupIncomplete { .. } | Fault::Adopted { .. } => Self::Groups,
             Fault::Feed(_)
             | Fault::Fed { .. }
             | Fault::Occupy {
@@ -104,8 +109,6 @@ impl Invariant {
             | Fault::Discard { .. }
             | Fault::Member { .. }
             | Fault::NotCounted { .. }
-            | Fault::GroupIncomplete { .. }
-            | Fault::Adopted { .. }
             | Fault::CheckpointRepeated { .. }
             | Fault::DrainRepeated
             | Fault::NotDrained
@@ -167,6 +170,13 @@ impl Serialize for Invariant {
     }
 }
 
-fn is_of_a_prompt(effect: &Option<Box<Effect>>) -> bool {
-    matches!(effect.as_deref(), Some(Effect::Prompt { .. }))
+fn is_of_a_prompt(effect: Option<&Effect>) -> bool {
+    matches!(effect, Some(Effect::Prompt { .. }))
+}
+
+fn is_of_a_group(effect: &Option<Box<Effect>>) -> bool {
+    matches!(
+        effect.as_deref(),
+        Some(Effect::Member { .. } | Effect::Orphaned { .. } | Effect::Adopted { .. })
+    )
 }

@@ -3,6 +3,7 @@
 mod checker;
 mod invariant;
 mod reading;
+mod words;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use crate::ledger::archive::ArchiveError;
 pub(super) use checker::{Checked, Checker, Violation};
 pub(super) use invariant::Invariant;
 pub(super) use reading::{Progress, read_files, read_live, read_run};
+pub(super) use words::in_words;
 
 /// Why a log could not be read, and so could not be checked.
 #[derive(Debug, thiserror::Error)]

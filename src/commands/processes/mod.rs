@@ -55,6 +55,8 @@ pub(super) struct Process {
 /// What the keeper of a child is told to do.
 #[derive(Debug)]
 enum Order {
+    /// A signal that does not end it, and say when it is sent.
+    Signal(Signal, oneshot::Sender<()>),
     /// SIGKILL, and say when it is gone.
     Kill(oneshot::Sender<()>),
     /// SIGTERM, then SIGKILL to its whole group when it takes longer than this; and say when it is gone.
@@ -120,6 +122,23 @@ impl Process {
         &self.log
     }
 
+    /// Stops it with SIGSTOP: it does nothing until it is [`resume`](Self::resume)d or ended.
+    pub(super) async fn pause(&self) {
+        self.signal(Signal::STOP).await;
+    }
+
+    /// Lets it go on with SIGCONT.
+    pub(super) async fn resume(&self) {
+        self.signal(Signal::CONT).await;
+    }
+
+    async fn signal(&self, signal: Signal) {
+        let (sent, is_sent) = oneshot::channel();
+        if self.orders.send(Order::Signal(signal, sent)).is_ok() {
+            let _ = is_sent.await;
+        }
+    }
+
     /// Kills it with SIGKILL, which it can't notice, and returns once it is gone.
     pub(super) async fn kill(self) {
         let (gone, is_gone) = oneshot::channel();
@@ -168,6 +187,11 @@ impl Keeper {
                     return;
                 }
                 order = orders.recv() => {
+                    if let Some(Order::Signal(signal, sent)) = order {
+                        self.signal(signal);
+                        let _ = sent.send(());
+                        continue;
+                    }
                     let gone = self.obey(order).await;
                     self.tell_last_lines().await;
                     if let Ok(Some(status)) = self.child.try_wait() {
@@ -185,7 +209,7 @@ impl Keeper {
     /// Ends the child as ordered, or at once when its [`Process`] was dropped.
     async fn obey(&mut self, order: Option<Order>) -> Option<oneshot::Sender<()>> {
         match order {
-            None => {
+            None | Some(Order::Signal(..)) => {
                 self.kill_group();
                 let _ = self.child.wait().await;
                 None

@@ -4,12 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use crate::commands::event_log::{Checked, Invariant, Violation};
+use crate::commands::event_log::{Checked, Invariant, Violation, in_words};
 use crate::protocol::audit::Resumes;
-use crate::protocol::{DrainQueue, Event, EventType, ResumeMode};
-
-/// How many effects of an event are shown.
-const MOST_EFFECTS: usize = 8;
 
 /// Writes the whole page.
 pub(super) fn write(out: &mut impl Write, name: Option<&str>, runs: &[Checked]) -> io::Result<()> {
@@ -37,6 +33,15 @@ fn figures(out: &mut impl Write, run: &Checked) -> io::Result<()> {
         "  entries    {} reserved, {} occupied ({} of them late)",
         run.reserved, run.occupied, run.late
     )?;
+    if run.members > 0 {
+        let reported = counted(run.members, "member reported", "members reported");
+        let orphaned = counted(run.orphaned, "group", "groups");
+        let adopted = run.adopted;
+        writeln!(
+            out,
+            "  groups     {reported}, {orphaned} left without an owner, {adopted} adopted"
+        )?;
+    }
     writeln!(out, "  discarded  {}", spread(&run.discarded))?;
     let pieces = match run.pieces {
         0 => String::new(),
@@ -114,57 +119,10 @@ fn write_violation(out: &mut impl Write, number: usize, violation: &Violation) -
     let found = around.iter().rposition(|event| event.seq == *seq);
     for (index, event) in around.iter().enumerate() {
         let pointer = if found == Some(index) { '>' } else { ' ' };
-        writeln!(out, "   {pointer} {}", headline(event))?;
-        for logged in event.effects.iter().take(MOST_EFFECTS) {
-            writeln!(out, "         {}", logged.effect)?;
-        }
-        if event.effects.len() > MOST_EFFECTS {
-            writeln!(out, "         and {} more", event.effects.len() - MOST_EFFECTS)?;
-        }
+        let said = in_words(event).join("\n         ");
+        writeln!(out, "   {pointer} {said}")?;
     }
     Ok(())
-}
-
-fn headline(event: &Event) -> String {
-    let mut words = vec![event.seq.to_string(), word(event.event_type)];
-    let mut add = |what: &str, value: Option<&dyn Display>| {
-        if let Some(value) = value {
-            words.push(format!("{what} {value}"));
-        }
-    };
-    add("version", event.version.as_ref().map(|version| version as &dyn Display));
-    add("from", event.offset.as_ref().map(|offset| offset as &dyn Display));
-    add("entries", event.entries.as_ref().map(|entries| entries as &dyn Display));
-    add("worker", event.worker.as_ref().map(|worker| worker as &dyn Display));
-    add("trainer", event.trainer.as_ref().map(|trainer| trainer as &dyn Display));
-    add(
-        "resumed from",
-        event.resumed_from.as_ref().map(|version| version as &dyn Display),
-    );
-    add("as", event.reason.as_ref().map(|reason| reason as &dyn Display));
-    for (holds, mark) in [
-        (event.mode == Some(ResumeMode::Rewind), "rewind"),
-        (event.force, "forced"),
-        (event.behind, "after lost writes"),
-        (event.replayed, "replayed"),
-        (event.late, "late"),
-        (event.is_final, "final"),
-        (event.drain == Some(true), "begins"),
-        (event.drain == Some(false), "ends"),
-        (event.queue == Some(DrainQueue::Keep), "and keeps the queue"),
-    ] {
-        if holds {
-            words.push(mark.to_owned());
-        }
-    }
-    words.join("  ")
-}
-
-/// The word that the log has for the kind of step.
-fn word(event_type: EventType) -> String {
-    let word = serde_json::to_value(event_type).ok();
-    word.and_then(|word| word.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }
 
 fn counted(count: u64, one: &str, many: &str) -> String {

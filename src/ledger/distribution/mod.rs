@@ -31,7 +31,7 @@ pub struct Distribution {
     /// Entries that were admitted. The means are over those of which the value is known: the length of what has finished,
     /// staleness and waiting time of what is no longer in the tables.
     pub admitted: Share,
-    /// Entries that finished, whatever became of them since.
+    /// Entries that finished, whatever became of them since; groups that were discarded as `zero_variance` among them.
     pub finished: Share,
     /// Entries that were taken for training.
     pub trained: Share,

@@ -252,8 +252,8 @@ impl Teller<'_> {
         if let Some(worker) = &waiting.worker {
             return format!("{id} on {worker}, reserved {ago} ago");
         }
-        let complete = waiting.members_complete.unwrap_or(0);
-        format!("{id}, which waits to be adopted with {complete} members complete, reserved {ago} ago")
+        let members = Count(waiting.members_complete.unwrap_or(0).into(), "member", "members");
+        format!("{id}, which waits to be adopted with {members} complete, reserved {ago} ago")
     }
 
     /// When the first of so many is freed and by what, or why nothing frees any.

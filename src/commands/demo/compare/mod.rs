@@ -1,5 +1,6 @@
 //! What the trainer says it got, checked by itself and against the event log.
 
+mod pieces;
 #[cfg(test)]
 mod tests;
 
@@ -7,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::audit::Audit;
-use super::record::{BatchRecord, SessionRecord};
+use super::record::{BatchRecord, PieceRecord, SessionRecord};
 use super::text::counted;
 use crate::protocol::{TrajectoryId, Version};
+use pieces::Pieces;
 
 /// How many entries of a batch have each staleness.
 pub(super) type Composition = BTreeMap<u64, u64>;
@@ -20,6 +22,7 @@ pub(super) struct TrainerRecord {
     max_staleness: u64,
     batches: BTreeMap<Version, Delivered>,
     batch_of: HashMap<TrajectoryId, Version>,
+    pieces: Pieces,
     /// The version of the weights that the trainer holds.
     trainer_version: Version,
     /// The latest published version, as the trainer was told.
@@ -49,6 +52,7 @@ impl TrainerRecord {
             max_staleness,
             batches: BTreeMap::new(),
             batch_of: HashMap::new(),
+            pieces: Pieces::default(),
             trainer_version: Version(0),
             policy_version: Version(0),
             contradictions: Vec::new(),
@@ -59,6 +63,7 @@ impl TrainerRecord {
     /// Notes that a trainer has opened its session.
     pub(super) fn opened(&mut self, session: &SessionRecord) {
         self.trainer_version = session.trainer_version;
+        self.pieces.trainer_replaced();
         self.told_policy_version(session.policy_version);
         if let Some(from) = session.resume_from.filter(|from| *from != session.trainer_version) {
             self.contradictions.push(format!(
@@ -84,8 +89,26 @@ impl TrainerRecord {
         self.policy_version = version;
     }
 
-    /// Notes a delivery.
+    /// Notes a piece of a batch. Returns whether it is as it was, as far as it was delivered before.
+    pub(super) fn add_piece(&mut self, piece: &PieceRecord) -> bool {
+        let is_same = self.pieces.add(piece);
+        if !is_same {
+            self.differences.push(format!(
+                "the piece from {} of batch {} was not the same when it was delivered again",
+                piece.offset, piece.version
+            ));
+        }
+        is_same
+    }
+
+    /// How many entries of a batch were delivered in pieces.
+    pub(super) fn in_pieces(&self, version: Version) -> usize {
+        self.pieces.count(version)
+    }
+
+    /// Notes the delivery of a whole batch, or that the last piece of it has come.
     pub(super) fn add(&mut self, batch: BatchRecord) {
+        self.pieces.completed();
         self.check_turn(&batch);
         let waited = Duration::from_millis(batch.waited_ms);
         if let Some(earlier) = self.batches.get_mut(&batch.version) {
@@ -112,8 +135,9 @@ impl TrainerRecord {
         self.batches.insert(
             batch.version,
             Delivered {
+                // Pieces of it came to a trainer that died.
+                redelivered: u64::from(batch.redelivered),
                 batch,
-                redelivered: 0,
                 replayed: 0,
                 waited,
             },
@@ -188,6 +212,11 @@ impl TrainerRecord {
         self.batches.last_key_value().map(|(version, _)| *version)
     }
 
+    /// Whether the whole batch was delivered.
+    pub(super) fn has(&self, version: Version) -> bool {
+        self.batches.contains_key(&version)
+    }
+
     /// How many entries were delivered, each counted once.
     pub(super) fn entries(&self) -> u64 {
         self.batch_of.len() as u64
@@ -200,7 +229,8 @@ impl TrainerRecord {
 
     /// How long the trainer waited for batches.
     pub(super) fn waited(&self) -> Duration {
-        self.batches.values().map(|delivered| delivered.waited).sum()
+        let complete: Duration = self.batches.values().map(|delivered| delivered.waited).sum();
+        complete + self.pieces.lost_wait()
     }
 
     /// What does not fit together: within this record, and between it and the event log.

@@ -14,6 +14,7 @@ fn batch(version: u64, entries: Vec<EntryRecord>) -> BatchRecord {
         version: Version(version),
         redelivered: false,
         replayed: false,
+        pieces: 1,
         waited_ms: 100,
         tokens: 10,
         entries,

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use super::fates::StragglerIncident;
 use super::{DemoError, Story};
 use crate::commands::demo::draw::TrainerView;
+use crate::commands::demo::groups::Held;
 use crate::commands::demo::ink::Ink;
 use crate::commands::demo::text::counted;
 
-/// For how many batches a moment is awaited at which a worker holds much.
-const PATIENCE: u64 = 1;
+/// For how many batches a moment is awaited at which a worker holds much, or has finished some members of a group.
+const PATIENCE: u64 = 2;
 /// How long the killed trainer stays away.
 const TRAINER_ABSENCE: Duration = Duration::from_millis(500);
 
@@ -44,20 +46,32 @@ impl Story<'_> {
         let (WorkerIncident::Ahead, Some(batches_since)) = (&self.worker_incident, batches_since) else {
             return Ok(());
         };
-        let workers = self.run.workers().await?.workers;
-        let Some(busiest) = workers.into_iter().max_by_key(|worker| worker.reserved) else {
-            return Ok(());
-        };
-        // Half of what it could hold, so that its death is felt; but not for ever.
-        let enough = if batches_since > PATIENCE {
-            1
-        } else {
-            (self.plan.concurrency as u64).div_ceil(2)
-        };
-        if busiest.reserved < enough {
+        // One thing after the other: whoever dies with the response that hangs would take it along.
+        if self.straggler != StragglerIncident::Over && batches_since <= PATIENCE {
             return Ok(());
         }
-        let name = busiest.worker;
+        let names = self.view.workers.iter().map(|line| line.name.clone());
+        let Some((held, name)) = names.map(|name| (self.groups.held_by(&name), name)).max() else {
+            return Ok(());
+        };
+        // Half of what it could hold, with something to save, so that its death is felt; but not for ever.
+        let (responses, group_size) = (self.plan.concurrency as u64, u64::from(self.plan.group_size));
+        let (enough, members) = if batches_since > PATIENCE {
+            (1, 1)
+        } else {
+            ((responses / group_size).div_ceil(2), (responses / 4).max(1))
+        };
+        let members = if group_size > 1 { members } else { 0 };
+        let is_worth_it = |held: Held| held.entries >= enough && held.members >= members;
+        if !is_worth_it(held) {
+            return Ok(());
+        }
+        // That was a moment ago. Now it finishes nothing more until it is clear whether it is the right one.
+        self.cast.pause_worker(&name).await;
+        if !is_worth_it(self.held_now(&name).await?) {
+            self.cast.resume_worker(&name).await;
+            return Ok(());
+        }
         let Some(pid) = self.cast.kill_worker(&name).await else {
             return Ok(());
         };
@@ -66,22 +80,39 @@ impl Story<'_> {
         let left_behind = self.reserved_by(&name).await?;
         let what = format!(
             "killed (SIGKILL, pid {pid}) holding {}",
-            counted(left_behind, "reservation")
+            counted(left_behind, if group_size > 1 { "group" } else { "reservation" })
         );
         self.screen.say(&name, Ink::Red, &what);
         self.worker_incident = WorkerIncident::Killed { name: name.clone() };
         self.restart_worker_if_free(&name).await
     }
 
+    /// What a worker holds, with the events that were not told of yet.
+    async fn held_now(&self, worker: &str) -> Result<Held, DemoError> {
+        let mut groups = self.groups.clone();
+        for event in self.run.events(self.seen, Duration::ZERO).await?.events {
+            groups.apply(&event);
+        }
+        Ok(groups.held_by(worker))
+    }
+
     /// Starts a new process under the killed worker's name, once nothing is left of what the old one held.
     pub(super) async fn restart_worker_if_free(&mut self, name: &str) -> Result<(), DemoError> {
         let is_killed = matches!(&self.worker_incident, WorkerIncident::Killed { name: killed } if killed == name);
-        if !is_killed || self.reserved_by(name).await? > 0 {
+        // The others are let go first: whoever adopts is to be seen.
+        let is_awaited = self.plan.workers > 1 && self.groups.has_orphans_of(name);
+        if !is_killed || is_awaited || self.reserved_by(name).await? > 0 {
             return Ok(());
         }
         let pid = self.cast.start_worker(name, self.plan)?;
         self.mark_worker(name, Life::Begun);
-        self.worker_incident = WorkerIncident::Over;
+        // It may have finished in its last moment all that it had begun to finish: then there was nothing to adopt.
+        let has_shown_all = self.plan.group_size == 1 || self.plan.workers == 1 || self.groups.adopted > 0;
+        self.worker_incident = if has_shown_all {
+            WorkerIncident::Over
+        } else {
+            WorkerIncident::Ahead
+        };
         self.screen
             .say(name, Ink::Green, &format!("starts again (pid {pid}), in a new session"));
         Ok(())
@@ -89,9 +120,8 @@ impl Story<'_> {
 
     /// Kills the trainer while it trains, once it is time for it. Called when it has just got a batch.
     pub(super) async fn kill_trainer_if_due(&mut self) -> Result<(), DemoError> {
-        let Some(holding) = self.record.last() else {
-            return Ok(());
-        };
+        // That it has a batch, or a piece of it, was told of the version that its weights have.
+        let holding = self.view.trainer_version;
         if self.trainer_incident != TrainerIncident::Ahead || holding.0 < self.plan.trainer_dies_at() {
             return Ok(());
         }
@@ -103,7 +133,14 @@ impl Story<'_> {
         let what = if self.run.status().await?.policy_version > holding {
             format!("killed (SIGKILL, pid {pid}) just after it published")
         } else {
-            format!("killed (SIGKILL, pid {pid}): batch {holding} taken, not published")
+            let taken = self.record.in_pieces(holding);
+            let is_whole = self.record.last() >= Some(holding);
+            let what = if is_whole {
+                format!("batch {holding} taken, not published")
+            } else {
+                format!("{taken} of {} entries of batch {holding} taken", self.plan.batch_size)
+            };
+            format!("killed (SIGKILL, pid {pid}): {what}")
         };
         self.screen.say("trainer", Ink::Red, &what);
         self.trainer_incident = TrainerIncident::Away {

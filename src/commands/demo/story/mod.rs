@@ -1,5 +1,6 @@
 //! The job from its start to its last published version: who does what, what goes wrong on purpose, and what is shown of it.
 
+mod fates;
 mod incidents;
 mod narration;
 mod training;
@@ -13,15 +14,18 @@ use tokio::time::MissedTickBehavior;
 use super::cast::Cast;
 use super::compare::TrainerRecord;
 use super::draw::{self, TrainerView, View, WorkerLine};
+use super::example::Deviation;
+use super::groups::Groups;
 use super::ink::Ink;
 use super::lengths::LengthsError;
-use super::plan::{Plan, RUN};
+use super::plan::{Plan, RUN, worker_name};
 use super::record::Record;
 use super::screen::{self, Screen};
 use crate::client::{Client, ClientError, Retry, RunClient};
 use crate::commands::event_log::LogError;
 use crate::commands::processes::{Happened, LocalServerError, Notice, tail};
 use crate::protocol::{Event, Version};
+use fates::StragglerIncident;
 use incidents::{TrainerIncident, WorkerIncident};
 use training::Replay;
 
@@ -43,6 +47,8 @@ pub(super) enum DemoError {
     Call(#[from] ClientError),
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Example(#[from] Deviation),
     #[error("a process could not be started: {0}")]
     Spawn(#[from] io::Error),
     #[error("{name} ended unexpectedly ({status}){log}")]
@@ -59,6 +65,11 @@ pub(super) struct Story<'a> {
     run: RunClient,
     view: View,
     record: TrainerRecord,
+    /// The groups, as the event log tells of them.
+    groups: Groups,
+    /// The last event that was told of.
+    seen: u64,
+    straggler: StragglerIncident,
     worker_incident: WorkerIncident,
     trainer_incident: TrainerIncident,
     /// What is being trained again.
@@ -127,7 +138,7 @@ impl Drop for AbortOnDrop {
 
 impl<'a> Story<'a> {
     fn new(plan: &'a Plan, cast: &'a mut Cast, screen: &'a mut Screen, run: RunClient) -> Self {
-        let names = (1..=plan.workers).map(|number| format!("rollout-{number}"));
+        let names = (1..=plan.workers).map(worker_name);
         let view = View {
             elapsed: Duration::ZERO,
             published: 0,
@@ -156,6 +167,9 @@ impl<'a> Story<'a> {
             run,
             view,
             record: TrainerRecord::new(plan.max_staleness),
+            groups: Groups::default(),
+            seen: 0,
+            straggler: StragglerIncident::Ahead,
             worker_incident: WorkerIncident::Ahead,
             trainer_incident: TrainerIncident::Ahead,
             replay: None,
@@ -204,18 +218,21 @@ impl<'a> Story<'a> {
     async fn on_record(&mut self, process: &str, record: Record) -> Result<(), DemoError> {
         match record {
             Record::Opened(session) => self.on_opened(session),
-            Record::Waiting => {
+            Record::Waiting { has } => {
                 self.view.trainer = TrainerView::Waiting {
                     since: self.screen.elapsed(),
+                    has,
                 }
             }
+            Record::Piece(piece) => self.on_piece(&piece).await?,
             Record::Batch(batch) => self.on_batch(batch).await?,
             Record::Published {
                 version,
                 policy_version,
             } => self.on_published(version, policy_version).await?,
             Record::Saved { version } => self.tell_saved(version),
-            Record::Stopped { reason } => self.tell_stopped(process, &reason),
+            Record::Stopped { reason, responses } => self.tell_stopped(process, &reason, responses),
+            Record::Hangs { entry } => self.on_hangs(process, entry),
             Record::Refused { code } => self.tell_refused(process, &code),
             Record::SavedLate => self.tell_saved_late(process),
         }

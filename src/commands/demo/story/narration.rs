@@ -8,7 +8,7 @@ use crate::commands::demo::compare::{composition, in_words};
 use crate::commands::demo::draw;
 use crate::commands::demo::ink::Ink;
 use crate::commands::demo::record::{BatchRecord, SessionRecord};
-use crate::commands::demo::text::{counted, grouped, seconds};
+use crate::commands::demo::text::{counted, seconds};
 use crate::protocol::{Effect, Event, EventType, Version};
 
 /// How wide slot tables are where there is no terminal.
@@ -36,16 +36,20 @@ impl Story<'_> {
             version,
             redelivered,
             replayed,
+            pieces,
             waited_ms,
             entries,
             ..
         } = batch;
         if !*redelivered && !*replayed {
             let waited = seconds(Duration::from_millis(*waited_ms));
-            let what = format!(
+            let mut what = format!(
                 "batch {version}: staleness {}; waited {waited}",
                 in_words(&composition(batch))
             );
+            if self.plan.stream {
+                what = format!("{what}; came in {}", counted(*pieces, "piece"));
+            }
             self.screen.say("trainer", Ink::Plain, &what);
             return;
         }
@@ -57,6 +61,8 @@ impl Story<'_> {
                 Ink::Red,
                 format!("{does} batch {version} again, with other entries than before"),
             ),
+            // Of a batch that is not whole yet, its pieces were compared.
+            None if self.plan.stream => (Ink::Plain, format!("has all {entries} of batch {version}")),
             None => (Ink::Yellow, format!("gets batch {version}, which was delivered before")),
         };
         self.screen.say("trainer", ink, &what);
@@ -97,12 +103,12 @@ impl Story<'_> {
         Ok(())
     }
 
-    pub(super) fn tell_stopped(&mut self, worker: &str, reason: &str) {
-        self.screen.say(
-            worker,
-            Ink::Yellow,
-            &format!("stops a generation that was discarded as {reason}"),
+    pub(super) fn tell_stopped(&mut self, worker: &str, reason: &str, responses: u64) {
+        let what = format!(
+            "stops generating {} of an entry that was discarded as {reason}",
+            counted(responses, "response")
         );
+        self.screen.say(worker, Ink::Yellow, &what);
     }
 
     pub(super) fn tell_refused(&mut self, worker: &str, code: &str) {
@@ -120,43 +126,25 @@ impl Story<'_> {
 
     /// Tells what the event log says, as far as no process says it itself, and does what is due at it.
     pub(super) async fn on_event(&mut self, event: &Event) -> Result<(), DemoError> {
-        let discarded = discarded(event);
         let worker = event.worker.as_deref().unwrap_or("a worker");
+        self.seen = event.seq;
         self.finished_without_trainer += occupied(event);
+        self.on_fates(event).await?;
         match event.event_type {
-            // The moment at which somebody holds more than before.
-            EventType::Reserve => self.kill_worker_if_due().await?,
-            EventType::Expire => {
-                let what = format!(
-                    "lease of {worker} ran out: {} discarded as lease_expired",
-                    grouped(discarded)
-                );
-                self.screen.say("ledger", Ink::Yellow, &what);
-                self.restart_worker_if_free(worker).await?;
-            }
-            EventType::SessionOpened if discarded > 0 => {
-                let what = format!(
-                    "new session of {worker}: {} discarded as worker_restarted",
-                    grouped(discarded)
-                );
-                self.screen.say("ledger", Ink::Yellow, &what);
-            }
+            // The moments at which somebody holds more than before, or has finished more of it.
+            EventType::Reserve | EventType::Member => self.kill_worker_if_due().await?,
+            EventType::Expire => self.restart_worker_if_free(worker).await?,
             _ => {}
         }
         Ok(())
     }
 }
 
-fn discarded(event: &Event) -> u64 {
-    count(event, |effect| matches!(effect, Effect::Discarded { .. }))
-}
-
 fn occupied(event: &Event) -> u64 {
-    count(event, |effect| matches!(effect, Effect::Occupied { .. }))
-}
-
-fn count(event: &Event, is_meant: impl Fn(&Effect) -> bool) -> u64 {
-    event.effects.iter().filter(|logged| is_meant(&logged.effect)).count() as u64
+    let effects = event.effects.iter();
+    effects
+        .filter(|logged| matches!(logged.effect, Effect::Occupied { .. }))
+        .count() as u64
 }
 
 /// What a trainer does that comes back with a checkpoint.

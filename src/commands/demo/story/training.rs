@@ -3,7 +3,9 @@
 use super::{DemoError, Story};
 use crate::client::{BufferTable, SlotView};
 use crate::commands::demo::draw::TrainerView;
-use crate::commands::demo::record::{BatchRecord, SessionRecord};
+use crate::commands::demo::ink::Ink;
+use crate::commands::demo::record::{BatchRecord, PieceRecord, SessionRecord};
+use crate::commands::demo::text::counted;
 use crate::protocol::{BufferId, Version};
 
 /// Batches that are trained again, since the trainer resumed from an older version.
@@ -30,6 +32,33 @@ impl Story<'_> {
         });
         self.tell_opened(&session);
         self.record.opened(&session);
+    }
+
+    pub(super) async fn on_piece(&mut self, piece: &PieceRecord) -> Result<(), DemoError> {
+        self.view.trainer = TrainerView::Training {
+            tokens: piece.tokens,
+            replayed: piece.replayed,
+        };
+        let is_again = piece.redelivered && !self.record.has(piece.version);
+        let is_same = self.record.add_piece(piece);
+        if is_again {
+            let entries = counted(piece.entries.len() as u64, "entry");
+            let (ink, those) = if is_same {
+                (Ink::Green, "the same")
+            } else {
+                (Ink::Red, "not the same")
+            };
+            let what = format!(
+                "gets the first pieces of batch {} again: {those} {entries}",
+                piece.version
+            );
+            self.screen.say("trainer", ink, &what);
+        }
+        if piece.complete {
+            Ok(())
+        } else {
+            self.kill_trainer_if_due().await
+        }
     }
 
     pub(super) async fn on_batch(&mut self, batch: BatchRecord) -> Result<(), DemoError> {
@@ -77,6 +106,7 @@ impl Story<'_> {
 fn as_table(batch: &BatchRecord, state: &str) -> BufferTable {
     let slots = batch.entries.iter().map(|entry| SlotView::Occupied {
         staleness: entry.staleness,
+        prompt: None,
     });
     BufferTable {
         version: BufferId(batch.version.0),

@@ -1,80 +1,104 @@
 //! One task for each response that is being generated.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand::Rng;
 use rand::rngs::StdRng;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 
 use super::Rollout;
-use crate::client::{Cancelled, ClientError, Finish, Grant};
+use crate::client::{Cancelled, ClientError, Finish, Grant, MemberReport};
 use crate::commands::demo::record::Record;
-use crate::protocol::TrajectoryId;
+use crate::protocol::{TrajectoryId, Version};
 
-/// What the process is generating: each entry with the handle that stops it.
-#[derive(Default)]
-pub(super) struct Holdings {
-    generating: Mutex<HashMap<TrajectoryId, AbortHandle>>,
-}
-
-impl Holdings {
-    /// Every entry, in no particular order.
-    pub(super) fn ids(&self) -> Vec<TrajectoryId> {
-        self.locked(|generating| generating.keys().copied().collect())
-    }
-
-    /// Lists the entry whose task `start` spawns. The lock is held meanwhile: a task that ends at once is not taken off the
-    /// list before it is on it.
-    fn add(&self, id: TrajectoryId, start: impl FnOnce() -> AbortHandle) {
-        self.locked(|generating| generating.insert(id, start()));
-    }
-
-    fn remove(&self, id: TrajectoryId) -> Option<AbortHandle> {
-        self.locked(|generating| generating.remove(&id))
-    }
-
-    fn locked<T>(&self, use_it: impl FnOnce(&mut HashMap<TrajectoryId, AbortHandle>) -> T) -> T {
-        use_it(&mut self.generating.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+/// A response to be generated.
+struct Response {
+    entry: TrajectoryId,
+    /// Which member of a group it is; 0 for a single trajectory.
+    index: u32,
+    /// What it is called.
+    name: String,
+    /// The version of the weights that generate it.
+    version: Version,
+    tokens: u64,
+    reward: f64,
+    /// Whether it never ends.
+    hangs: bool,
 }
 
 impl Rollout {
-    /// Starts to generate what was granted. The permit is capacity, given back at the end.
-    pub(super) fn generate(self: &Arc<Self>, grant: Grant, permit: OwnedSemaphorePermit, random: &mut StdRng) {
-        let tokens = self.lengths.draw(random);
-        let reward = if random.random_bool(0.5) { 1.0 } else { 0.0 };
+    /// Starts to generate what was granted: all members of a new group at once, of an adopted one those that are missing.
+    /// The permits are capacity, one for each member; those that are not needed are given back at once.
+    pub(super) fn generate(
+        self: &Arc<Self>,
+        grant: &Grant,
+        permits: Vec<OwnedSemaphorePermit>,
+        random: &mut StdRng,
+        hangs: bool,
+    ) {
+        let done = [&grant.members_done, &grant.members_failed];
+        let is_done = |index: u32| {
+            done.iter()
+                .any(|list| list.as_ref().is_some_and(|list| list.contains(&index)))
+        };
+        let missing: Vec<u32> = (0..self.group_size).filter(|index| !is_done(*index)).collect();
+        let hanging = missing.last().copied().filter(|_| hangs);
+        if hanging.is_some() {
+            Record::Hangs { entry: grant.id }.write();
+        }
+        let name = grant.prompt.clone().unwrap_or_else(|| grant.id.to_string());
+        let responses: Vec<Response> = missing
+            .into_iter()
+            .map(|index| Response {
+                entry: grant.id,
+                index,
+                name: format!("{name}/{index}"),
+                version: *self.version.borrow(),
+                tokens: self.lengths.draw(random),
+                reward: if random.random_bool(0.5) { 1.0 } else { 0.0 },
+                hangs: hanging == Some(index),
+            })
+            .collect();
+        self.holdings.add(grant.id, || {
+            let started = responses.into_iter().zip(permits);
+            let tasks = started.map(|(response, permit)| (response.index, self.start(response, permit)));
+            tasks.collect::<BTreeMap<_, _>>()
+        });
+    }
+
+    fn start(self: &Arc<Self>, response: Response, permit: OwnedSemaphorePermit) -> AbortHandle {
         let rollout = Arc::clone(self);
-        let id = grant.id;
         let generation = async move {
-            tokio::time::sleep(rollout.pace.generating(tokens)).await;
-            let finished = rollout.finish(&grant, tokens, reward).await;
-            rollout.holdings.remove(id);
+            if response.hangs {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(rollout.pace.generating(response.tokens)).await;
+            let finished = rollout.finish(&response).await;
+            rollout.holdings.remove(response.entry, response.index);
             if let Err(error) = finished {
                 // The process is about to end if nobody receives it.
                 let _ = rollout.failures.send(error);
             }
             drop(permit);
         };
-        self.holdings.add(id, || tokio::spawn(generation).abort_handle());
+        tokio::spawn(generation).abort_handle()
     }
 
-    async fn finish(&self, grant: &Grant, tokens: u64, reward: f64) -> Result<(), ClientError> {
-        let name = grant.prompt.clone().unwrap_or_else(|| grant.id.to_string());
-        let finish = if self.lengths.is_cut(tokens) { "length" } else { "stop" };
-        let request = Finish {
-            worker: self.worker.clone(),
-            session: self.session.clone(),
-            reward: Some(reward),
-            tokens: Some(tokens),
-            payload: Some(format!("demo://rollouts/{name}")),
-            meta: Some(json!({ "finish": finish })),
+    async fn finish(&self, response: &Response) -> Result<(), ClientError> {
+        let was_late = if self.group_size == 1 {
+            let answer = self.run.occupy(response.entry, &self.occupy_request(response)).await;
+            answer.map(|answer| answer.late)
+        } else {
+            let report = self.member_report(response);
+            let answer = self.run.report_member(response.entry, response.index, &report).await;
+            answer.map(|answer| answer.late)
         };
-        match self.run.occupy(grant.id, &request).await {
-            Ok(answer) if answer.late => Record::SavedLate.write(),
-            Ok(_) => {}
+        match was_late {
+            Ok(true) => Record::SavedLate.write(),
+            Ok(false) => {}
             Err(ClientError::Refused { code, .. }) if code == "trajectory_discarded" || code == "superseded" => {
                 Record::Refused { code }.write();
             }
@@ -83,14 +107,50 @@ impl Rollout {
         Ok(())
     }
 
+    fn occupy_request(&self, response: &Response) -> Finish {
+        Finish {
+            worker: self.worker.clone(),
+            session: self.session.clone(),
+            reward: Some(response.reward),
+            tokens: Some(response.tokens),
+            payload: Some(payload(response)),
+            meta: Some(self.meta(response)),
+        }
+    }
+
+    fn member_report(&self, response: &Response) -> MemberReport {
+        MemberReport {
+            worker: self.worker.clone(),
+            session: self.session.clone(),
+            version: Some(response.version),
+            failed: false,
+            note: None,
+            reward: Some(response.reward),
+            tokens: Some(response.tokens),
+            payload: Some(payload(response)),
+            meta: Some(self.meta(response)),
+        }
+    }
+
+    fn meta(&self, response: &Response) -> Value {
+        let is_cut = self.lengths.is_cut(response.tokens);
+        json!({ "finish": if is_cut { "length" } else { "stop" } })
+    }
+
     /// Stops what was cancelled, if it is still being generated.
     pub(super) fn stop(&self, cancelled: &Cancelled) {
-        if let Some(generation) = self.holdings.remove(cancelled.id) {
-            generation.abort();
+        let responses = self.holdings.stop(cancelled);
+        if responses > 0 {
             Record::Stopped {
                 reason: cancelled.reason.clone(),
+                responses,
             }
             .write();
         }
     }
+}
+
+/// Where the response would lie.
+fn payload(response: &Response) -> String {
+    format!("demo://rollouts/{}", response.name)
 }

@@ -33,7 +33,7 @@ impl Rollout {
         let request = Heartbeat {
             session: self.session.clone(),
             version,
-            holding: self.holdings.ids(),
+            holding: Some(self.holdings.ids()),
             acknowledged,
             wait_ms: wait.as_secs() * 1_000,
         };

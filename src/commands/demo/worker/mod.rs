@@ -1,9 +1,11 @@
-//! The demo's rollout process: it reserves places, generates into them for as long as the drawn lengths say, and occupies.
+//! The demo's rollout process: it reserves places, generates into them for as long as the drawn lengths say, and occupies
+//! them; of groups it generates the members at once, reports each when it is done, and adopts what dead workers left.
 //!
 //! Three kinds of task: one admits, one keeps the heartbeat, and one stands for each response that is being generated.
 
 mod generating;
 mod heartbeat;
+mod holdings;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +22,7 @@ use super::pace::Pace;
 use crate::client::{Client, ClientError, Reserve, RunClient};
 use crate::commands::processes::parent_died;
 use crate::protocol::Version;
-use generating::Holdings;
+use holdings::Holdings;
 
 /// How long a reserve waits for its first grant before it is made again.
 const RESERVE_WAIT: Duration = Duration::from_secs(5);
@@ -52,6 +54,9 @@ pub struct DemoWorkerArgs {
     /// A file of response lengths.
     #[arg(long)]
     lengths: Option<PathBuf>,
+    /// One response of the first entry that is admitted under this version, or a newer one, never ends.
+    #[arg(long)]
+    hang_at: Option<u64>,
 }
 
 /// Why a rollout process gave up.
@@ -71,6 +76,8 @@ struct Rollout {
     session: String,
     pace: Pace,
     lengths: Lengths,
+    /// Members of a group, as the run has it.
+    group_size: u32,
     /// The version of the weights that the process holds.
     version: watch::Sender<Version>,
     holdings: Holdings,
@@ -96,15 +103,16 @@ pub async fn run_worker(args: DemoWorkerArgs) -> ExitCode {
 async fn roll_out(args: DemoWorkerArgs) -> Result<(), WorkerError> {
     let run = Client::new(&args.url)?.run(&args.run);
     let lengths = Lengths::load(args.lengths.as_deref())?;
-    let version = run.latest_version().await?.policy_version;
+    let status = run.status().await?;
     let (failures, mut failed) = mpsc::unbounded_channel();
     let rollout = Arc::new(Rollout {
         run,
-        worker: args.worker,
+        worker: args.worker.clone(),
         session: Uuid::new_v4().to_string(),
         pace: Pace::new(args.speed),
         lengths,
-        version: watch::Sender::new(version),
+        group_size: status.config.group_size,
+        version: watch::Sender::new(status.policy_version),
         holdings: Holdings::default(),
         failures,
     });
@@ -112,33 +120,38 @@ async fn roll_out(args: DemoWorkerArgs) -> Result<(), WorkerError> {
     rollout.beat(Duration::ZERO).await?;
     tokio::select! {
         outcome = rollout.keep_beating() => Ok(outcome?),
-        outcome = rollout.admit(args.concurrency, StdRng::seed_from_u64(args.seed)) => Ok(outcome?),
+        outcome = rollout.admit(&args) => Ok(outcome?),
         Some(error) = failed.recv() => Err(error.into()),
     }
 }
 
 impl Rollout {
     /// Asks for as many places as there is capacity for, again and again.
-    async fn admit(self: &Arc<Self>, concurrency: usize, mut random: StdRng) -> Result<(), ClientError> {
+    async fn admit(self: &Arc<Self>, args: &DemoWorkerArgs) -> Result<(), ClientError> {
+        // One that could not generate a group at once would generate none.
+        let concurrency = args.concurrency.max(self.group_size as usize);
         let capacity = Arc::new(Semaphore::new(concurrency));
+        let mut random = StdRng::seed_from_u64(args.seed);
+        let mut hang_at = args.hang_at.map(Version);
         let mut admitted: u64 = 0;
-        let mut version = self.version.subscribe();
         loop {
-            let mut free = free_capacity(&capacity).await;
-            version.mark_unchanged();
+            let mut free = free_capacity(&capacity, self.group_size).await;
             let request = self.reserve_request(free.len().min(MOST_AT_ONCE), admitted);
             let granted = match self.run.reserve(&request).await {
                 Ok(answer) => answer.granted,
                 Err(error) if error.code() == Some("version_too_stale") => {
-                    // The heartbeat fetches newer weights.
-                    let _ = version.changed().await;
+                    // Newer weights are to be fetched, or have been, and the server was not told of it yet.
+                    self.beat(Duration::ZERO).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             admitted += granted.len() as u64;
-            for (grant, permit) in granted.into_iter().zip(free.drain(..)) {
-                self.generate(grant, permit, &mut random);
+            for (grant, permits) in granted.iter().zip(free.drain(..)) {
+                let hangs = hang_at
+                    .take_if(|version| !grant.adopted && grant.version >= *version)
+                    .is_some();
+                self.generate(grant, permits, &mut random, hangs);
             }
         }
     }
@@ -155,17 +168,23 @@ impl Rollout {
             count,
             version: None,
             prompts,
+            adopt: None,
             wait_ms: RESERVE_WAIT.as_secs() * 1_000,
             request_id: Uuid::new_v4().to_string(),
         }
     }
 }
 
-/// All capacity that is free, and at least one place of it.
-async fn free_capacity(capacity: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
-    let mut free: Vec<_> = Arc::clone(capacity).acquire_owned().await.into_iter().collect();
-    while let Ok(permit) = Arc::clone(capacity).try_acquire_owned() {
-        free.push(permit);
+/// All capacity that is free for whole entries, and at least for one: a permit for each member.
+async fn free_capacity(capacity: &Arc<Semaphore>, members: u32) -> Vec<Vec<OwnedSemaphorePermit>> {
+    let each_alone = |all: OwnedSemaphorePermit| {
+        let mut all = all;
+        (0..members).filter_map(|_| all.split(1)).collect()
+    };
+    let first = Arc::clone(capacity).acquire_many_owned(members).await;
+    let mut free: Vec<Vec<_>> = first.map(each_alone).into_iter().collect();
+    while let Ok(more) = Arc::clone(capacity).try_acquire_many_owned(members) {
+        free.push(each_alone(more));
     }
     free
 }

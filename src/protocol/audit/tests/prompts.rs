@@ -54,8 +54,8 @@ fn a_prompt_handed_out_twice() {
     assert_eq!(
         found(&journal),
         [
-            "event 4: effect 1 is \"the prompt of b, fed as 0, is in_flight, attempt 1\", \
-             and should be \"the prompt of b, fed as 1, is in_flight, attempt 1\"",
+            "event 4: effect 1 is \"the prompt of b, fed as 0, is in flight, attempt 1\", \
+             and should be \"the prompt of b, fed as 1, is in flight, attempt 1\"",
             "event 4: prompts: a has no prompt of its own",
         ]
     );
@@ -69,8 +69,8 @@ fn a_prompt_handed_out_of_order() {
     assert_eq!(
         found(&journal),
         [
-            "event 3: effect 1 is \"the prompt of a, fed as 1, is in_flight, attempt 1\", \
-          and should be \"the prompt of a, fed as 0, is in_flight, attempt 1\""
+            "event 3: effect 1 is \"the prompt of a, fed as 1, is in flight, attempt 1\", \
+          and should be \"the prompt of a, fed as 0, is in flight, attempt 1\""
         ]
     );
 }
@@ -99,7 +99,7 @@ fn an_entry_that_got_no_prompt() {
     assert_eq!(
         found(&journal),
         [
-            "event 3: effect 1 is none, and should be \"the prompt of a, fed as 0, is in_flight, attempt 1\"",
+            "event 3: effect 1 is none, and should be \"the prompt of a, fed as 0, is in flight, attempt 1\"",
             "event 3: prompts: a has no prompt of its own",
         ]
     );
