@@ -48,7 +48,6 @@ def table_of_learning(results: Iterable[Result]) -> str:
 
 def table_of_times(results: Iterable[Result]) -> str:
     """What asynchrony and streaming gain: a row for each kind of job, over the rounds."""
-
     rows = []
     for (bound, stream), alike in groupby(sorted(results, key=kind), kind):
         of = list(alike)
@@ -58,10 +57,13 @@ def table_of_times(results: Iterable[Result]) -> str:
                 "yes" if stream else "no",
                 ", ".join(f"{1000 * seconds_per_version(each):.0f} ms" for each in of),
                 f"{mean(each.waited_s / (each.waited_s + each.trained_s) for each in of):.0%}",
+                f"{mean(mean_staleness(each) for each in of):.2f}",
                 f"{min(each.machine_load for each in of):.0f} to {max(each.machine_load for each in of):.0f}",
             ]
         )
-    return _table(["η", "streamed", "a version takes, by round", "of it the trainer waits", "load"], rows)
+    return _table(
+        ["η", "streamed", "a version takes, by round", "of it the trainer waits", "staleness of a token", "load"], rows
+    )
 
 
 def kind(result: Result) -> tuple[int, bool]:
