@@ -9,11 +9,11 @@ TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest r
 # The chaos test has a Redis of its own, which it kills, whatever the others use.
 DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers python chaos proof bench serve redis-server python3 node
+.PHONY: help demo test check test-local test-containers python test-example example chaos proof bench serve redis-server python3 node
 .NOTPARALLEL:
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1: \2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
 demo: redis-server ## a whole training job on this machine, with its own server, workers and trainer
 	cargo run --release --locked -- demo $(ARGS)
@@ -49,6 +49,24 @@ target/python/.ready: clients/python/pyproject.toml | python3
 	python3 -m venv target/python
 	target/python/bin/pip install -q -e './clients/python[dev]'
 	touch $@
+
+# A virtual environment of its own, with JAX from PyPI.
+EXAMPLE := $(CURDIR)/target/example
+EXAMPLE_TOOLS = python3 -m venv $(EXAMPLE) && $(EXAMPLE)/bin/pip install -q -r examples/grpo/requirements.txt
+
+# Minutes of training: not a part of `make test`.
+test-example: redis-server ## the GRPO example's own tests, and a short job in which everything is killed
+	@if $(EXAMPLE_TOOLS); then \
+	  set -ex; cargo build --locked; cd examples/grpo; $(EXAMPLE)/bin/mypy; \
+	  BERTH_BIN=$(CURDIR)/target/debug/berth $(EXAMPLE)/bin/python -m pytest $(ARGS); \
+	else \
+	  printf '\n*** NOT RUN: the GRPO example: Python 3.10 or newer with JAX cannot be had here ***\n\n' >&2; \
+	fi
+
+example: redis-server ## GRPO on a small transformer with everything killed on the way, and its figures: see examples/grpo
+	$(EXAMPLE_TOOLS)
+	cargo build --release --locked
+	cd examples/grpo && BERTH_BIN=$(CURDIR)/target/release/berth $(EXAMPLE)/bin/python study.py --directory $(EXAMPLE)/study $(ARGS)
 
 # BERTH_CHAOS_SECONDS=600 make chaos; with BERTH_CHAOS_SEED=N the same schedule again. Without nextest, which would end a long one.
 chaos: redis-server ## everything is killed, stopped and cut off, and nothing is lost: BERTH_CHAOS_SECONDS, BERTH_CHAOS_SEED
