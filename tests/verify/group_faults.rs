@@ -10,10 +10,6 @@ use crate::support::{Client, Ledger, Run};
 /// Groups of two of three candidates. Of the first three, a is filled though a member of it failed, b has equal rewards, and
 /// c is adopted after its worker restarted; a and c are trained. Under version 1 d is adopted too, e is one of version 0
 /// that went on under version 1, and f fails.
-#[expect(
-    clippy::many_single_char_names,
-    reason = "entries go by their prompts, as in the protocol's tables"
-)]
 async fn groups_job(client: &Client) -> Run {
     let config = json!({ "batch_size": 2, "max_staleness": 2, "group_size": 2, "group_candidates": 3, "adopt_groups": true,
                          "drop_zero_variance": true, "keep_batches": 100 });
