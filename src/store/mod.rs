@@ -60,10 +60,7 @@ impl Line<'_> {
         args: &impl Serialize,
     ) -> Result<T, StoreError> {
         let packed = rmp_serde::to_vec_named(args)?;
-        let reply: Result<Vec<u8>, _> = script
-            .invocation(keys, &packed)
-            .invoke_async(&mut self.connection)
-            .await;
+        let reply: Result<Vec<u8>, _> = script.invoke(&mut self.connection, keys, &packed).await;
         match reply {
             Ok(bytes) => Ok(rmp_serde::from_slice(&bytes)?),
             Err(error) => {
@@ -151,7 +148,7 @@ impl Store {
     /// Runs a script that takes no arguments and answers a plain value (a migration).
     pub async fn run_plain<T: redis::FromRedisValue>(&self, script: &Script, keys: &RunKeys) -> Result<T, StoreError> {
         let (mut connection, generation) = self.link.connection().await?;
-        let reply = script.invocation(keys, &[]).invoke_async(&mut connection).await;
+        let reply = script.invoke(&mut connection, keys, &[]).await;
         reply.map_err(|error| {
             self.link.observe(&error, generation);
             error.into()

@@ -5,15 +5,17 @@
 
 use std::sync::LazyLock;
 
-use redis::ScriptInvocation;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind};
 
-use super::keys::RunKeys;
+use super::keys::{PARTS, RunKeys};
 
-/// A script that is ready to be sent. Redis knows it by its hash; the library sends the text where the hash is not known,
-/// as after a restart or a fail-over.
+/// A script that is ready to be sent. Redis knows it by its hash; the text is sent where the hash is not known, as after a
+/// restart or a fail-over.
 pub struct Script {
     name: &'static str,
-    lua: redis::Script,
+    text: String,
+    hash: String,
     writes: bool,
 }
 
@@ -53,9 +55,11 @@ fn with_includes(source: &str) -> String {
 impl Script {
     /// A script from its source, with the includes put in.
     pub fn new(name: &'static str, source: &str) -> Self {
+        let text = with_includes(source);
         Self {
             name,
-            lua: redis::Script::new(&with_includes(source)),
+            hash: redis::Script::new(&text).get_hash().to_owned(),
+            text,
             writes: !source.lines().next().is_some_and(|first| first.contains("no-writes")),
         }
     }
@@ -67,7 +71,7 @@ impl Script {
 
     /// The hash that Redis knows it by.
     pub fn hash(&self) -> &str {
-        self.lua.get_hash()
+        &self.hash
     }
 
     /// Whether it may write: its first line does not promise the opposite.
@@ -75,14 +79,34 @@ impl Script {
         self.writes
     }
 
-    pub(crate) fn invocation(&self, keys: &RunKeys, packed_args: &[u8]) -> ScriptInvocation<'_> {
-        let mut invocation = self.lua.prepare_invoke();
-        for key in keys.all() {
-            invocation.key(key);
+    /// Runs the script on a run's keys. Where its hash is not known, nothing has run yet, and its text and the call go in one
+    /// command: scripts that are flushed meanwhile cannot come between.
+    pub(crate) async fn invoke<T: FromRedisValue>(
+        &self,
+        connection: &mut impl ConnectionLike,
+        keys: &RunKeys,
+        packed_args: &[u8],
+    ) -> RedisResult<T> {
+        let by_hash = command("EVALSHA", &self.hash, keys, packed_args);
+        match by_hash.query_async(connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                command("EVAL", &self.text, keys, packed_args)
+                    .query_async(connection)
+                    .await
+            }
+            reply => reply,
         }
-        invocation.arg(packed_args);
-        invocation
     }
+}
+
+fn command(name: &str, script: &str, keys: &RunKeys, packed_args: &[u8]) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(PARTS.len());
+    for key in keys.all() {
+        command.arg(key);
+    }
+    command.arg(packed_args);
+    command
 }
 
 macro_rules! scripts {

@@ -4,7 +4,6 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tokio::task::yield_now;
 
-use crate::clients::insist;
 use crate::support::{Ledger, Response, Run};
 
 async fn flush(connection: &mut MultiplexedConnection) {
@@ -66,9 +65,9 @@ async fn step_of_a_job(run: &Run, step: usize) -> Response {
     }
 }
 
-/// A flush that comes between the loading of a script and its call leaves the call undone, and says so.
+/// Whenever a flush comes, no call of the job is refused.
 #[tokio::test]
-async fn scripts_that_are_flushed_all_the_time_only_have_to_be_called_again() {
+async fn scripts_that_are_flushed_all_the_time_are_not_missed() {
     let Some(ledger) = Ledger::start().await else {
         return;
     };
@@ -84,12 +83,12 @@ async fn scripts_that_are_flushed_all_the_time_only_have_to_be_called_again() {
     let mut trained = 0;
     while trained < 15 {
         let reserve = json!({ "worker": "w", "version": trained, "request_id": trained.to_string() });
-        let grant = insist(&run, "reservations", reserve).await;
+        let grant = run.post("reservations", reserve).await.ok();
         let id = grant["granted"][0]["id"].as_str().expect("an id");
-        insist(&run, &format!("trajectories/{id}/occupy"), json!({})).await;
-        insist(&run, "batches/next", json!({})).await;
+        run.post(&format!("trajectories/{id}/occupy"), json!({})).await.ok();
+        run.post("batches/next", json!({})).await.ok();
         trained += 1;
-        insist(&run, "versions", json!({ "version": trained })).await;
+        run.post("versions", json!({ "version": trained })).await.ok();
     }
 
     flushing.abort();
