@@ -6,26 +6,12 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from servers import Redis, Server, binary, wait_until
 
 import berth
 import berth.aio
 from berth.fake import FakeServer
-
-#: What a server must know for a feature: a path of its contract, and a field of that path's request.
-FEATURES = {
-    "groups": ("/v1/runs/{run}/trajectories/{id}/members/{index}", None),
-    "segments": ("/v1/runs/{run}/trajectories/{id}/segments", None),
-    "prompts": ("/v1/runs/{run}/prompts", None),
-    "drain": ("/v1/runs/{run}/drain", None),
-    "streaming": ("/v1/runs/{run}/batches/next", "stream"),
-    "requeue": ("/v1/runs/{run}/trajectories/{id}/discard", "requeue"),
-    "adoption": ("/v1/runs/{run}/reservations", "adopt"),
-    "explain": ("/v1/runs/{run}/explain", None),
-    "distribution": ("/v1/runs/{run}/distribution", None),
-}
 
 NAMES = itertools.count()
 #: Long enough that no test's answers take so long, short enough that a fault test need not wait for it to be over.
@@ -44,9 +30,6 @@ class Ledger:
 
     def connect_async(self) -> berth.aio.Client:
         raise NotImplementedError
-
-    def needs(self, *features: str) -> None:
-        """Skips the test if the ledger does not know a feature."""
 
     def expire(self, run: berth.Run, ids: list[str]) -> None:
         """Lets leases run out until these are discarded. The run's lease is ``LEASE_MS``."""
@@ -87,28 +70,12 @@ class Real(Ledger):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._contract: dict[str, Any] | None = None
 
     def connect(self) -> berth.Client:
         return berth.connect(self.url, retry=IMPATIENT)
 
     def connect_async(self) -> berth.aio.Client:
         return berth.aio.connect(self.url, retry=IMPATIENT)
-
-    def needs(self, *features: str) -> None:
-        if self._contract is None:
-            self._contract = httpx.get(f"{self.url}/openapi.json").json()
-        for feature in features:
-            path, field = FEATURES[feature]
-            operation = self._contract["paths"].get(path, {})
-            if not operation or (field is not None and not self._has_field(operation["post"], field)):
-                pytest.skip(f"this server does not know {feature} yet")
-
-    def _has_field(self, operation: Any, field: str) -> bool:
-        assert self._contract is not None
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        name = schema["$ref"].rsplit("/", 1)[1]
-        return field in self._contract["components"]["schemas"][name]["properties"]
 
     def expire(self, run: berth.Run, ids: list[str]) -> None:
         wait_until(lambda: all(run.trajectory(id).state == "discarded" for id in ids))

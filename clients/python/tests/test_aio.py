@@ -227,7 +227,6 @@ def test_a_fenced_worker_ends(ledger: Ledger) -> None:
 
 def test_members_of_groups_are_in_flight_at_once(ledger: Ledger) -> None:
     async def case(ledger: Ledger) -> None:
-        ledger.needs("groups")
         run = await ledger.run_async(batch_size=2, group_size=2, group_candidates=3)
         waiting: dict[str, list[int]] = {}
         cancelled: list[Any] = []
@@ -255,7 +254,6 @@ def test_members_of_groups_are_in_flight_at_once(ledger: Ledger) -> None:
 
 def test_a_batch_is_streamed(ledger: Ledger) -> None:
     async def case(ledger: Ledger) -> None:
-        ledger.needs("streaming")
         run = await ledger.run_async(batch_size=2)
         await fill(run, 2)
         sizes = []

@@ -33,7 +33,6 @@ def readme_lines() -> tuple[str, str, str]:
 
 
 def test_the_readmes_lines_run_as_written(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.needs("prompts", "drain")
     client = ledger.connect()
     name = f"grpo-7b-{next(NAMES)}"
     original = client.run
@@ -84,7 +83,6 @@ def test_a_users_script_is_typed(tmp_path: Path) -> None:
 
 
 def test_the_example_with_many_requests_in_flight(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.needs("prompts", "drain", "segments")
     monkeypatch.syspath_prepend(str(PACKAGE / "examples"))
     import many_in_flight
 

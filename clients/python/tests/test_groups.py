@@ -12,7 +12,6 @@ import berth
 
 
 def group_run(ledger: Ledger, **config: object) -> berth.Run:
-    ledger.needs("groups")
     return ledger.run(batch_size=1, group_size=2, **config)
 
 
@@ -111,7 +110,6 @@ def test_a_group_awaits_its_post_processing(ledger: Ledger) -> None:
 
 def test_a_dead_workers_group_is_adopted_with_what_it_had(ledger: Ledger) -> None:
     run = group_run(ledger, group_candidates=3, adopt_groups=True)
-    ledger.needs("adoption")
     with run.worker("a") as dead:
         slot = next(dead.reserve(0, prompts=["q"]))
         slot.member(1).complete(reward=0.5)
@@ -135,7 +133,6 @@ def test_a_member_is_never_older_than_its_group(ledger: Ledger) -> None:
 
 
 def test_a_generation_goes_on_under_newer_weights(ledger: Ledger) -> None:
-    ledger.needs("segments")
     run = ledger.run(batch_size=1, initial_version=1, max_staleness=2)
     with run.worker("w") as worker, run.trainer() as trainer:
         slot = next(worker.reserve(0))

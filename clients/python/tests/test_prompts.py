@@ -10,7 +10,6 @@ import berth
 
 
 def queue_run(ledger: Ledger, **config: object) -> berth.Run:
-    ledger.needs("prompts")
     return ledger.run(prompt_queue=True, **config)
 
 
@@ -45,7 +44,6 @@ def test_the_ledger_hands_out_the_prompts_with_their_data(ledger: Ledger) -> Non
 
 def test_the_prompt_of_a_failed_generation_is_tried_again(ledger: Ledger) -> None:
     run = queue_run(ledger, max_attempts=2)
-    ledger.needs("requeue")
     run.feed(prompts(1))
     with run.worker("w") as worker:
         for attempt in (1, 2):
@@ -58,14 +56,12 @@ def test_the_prompt_of_a_failed_generation_is_tried_again(ledger: Ledger) -> Non
 
 
 def test_without_a_queue_there_is_nothing_to_feed(ledger: Ledger) -> None:
-    ledger.needs("prompts")
     with pytest.raises(berth.NoPromptQueue):
         ledger.run().feed(prompts(1))
 
 
 def test_the_ten_lines_end_by_themselves_when_the_run_is_drained(ledger: Ledger) -> None:
     run = queue_run(ledger)
-    ledger.needs("drain")
     run.feed(prompts(5))
     assert run.drain().draining
     with pytest.raises(berth.Draining):
@@ -91,7 +87,6 @@ def test_the_ten_lines_end_by_themselves_when_the_run_is_drained(ledger: Ledger)
 
 
 def test_a_drain_is_taken_back(ledger: Ledger) -> None:
-    ledger.needs("drain")
     run = ledger.run()
     run.drain()
     with run.worker("w") as worker:
@@ -101,7 +96,6 @@ def test_a_drain_is_taken_back(ledger: Ledger) -> None:
 
 
 def test_a_batch_is_streamed_in_pieces(ledger: Ledger) -> None:
-    ledger.needs("streaming")
     run = ledger.run(batch_size=4)
     ids = fill(run, 2)
     with run.trainer() as trainer:
@@ -119,7 +113,6 @@ def test_a_batch_is_streamed_in_pieces(ledger: Ledger) -> None:
 
 
 def test_a_trainer_that_comes_back_is_given_the_pieces_from_the_first(ledger: Ledger) -> None:
-    ledger.needs("streaming")
     run = ledger.run(batch_size=4)
     ids = fill(run, 3)
     with run.trainer() as trainer:
@@ -134,7 +127,6 @@ def test_a_trainer_that_comes_back_is_given_the_pieces_from_the_first(ledger: Le
 
 
 def test_why_the_trainer_waits_is_explained(ledger: Ledger) -> None:
-    ledger.needs("explain")
     run = ledger.run()
     with run.worker("w") as worker:
         slots = worker.reserve_up_to(4, 0)
@@ -145,7 +137,6 @@ def test_why_the_trainer_waits_is_explained(ledger: Ledger) -> None:
 
 
 def test_what_was_trained_and_discarded_is_counted(ledger: Ledger) -> None:
-    ledger.needs("distribution")
     run = ledger.run()
     fill(run, 2)
     with run.trainer() as trainer:
