@@ -9,7 +9,7 @@ TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest r
 # The chaos test has a Redis of its own, which it kills, whatever the others use.
 DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
 
-.PHONY: help demo test check test-local test-containers python test-example example chaos proof bench serve redis-server python3 node
+.PHONY: help demo test check test-local test-containers python test-adapters test-example example chaos proof bench serve redis-server python3 node
 .NOTPARALLEL:
 
 help: ## this list
@@ -49,6 +49,13 @@ target/python/.ready: clients/python/pyproject.toml | python3
 	python3 -m venv target/python
 	target/python/bin/pip install -q -e './clients/python[dev]'
 	touch $@
+
+# Gigabytes of PyTorch: not a part of `make test`, in which these tests say that they did not run.
+test-adapters: redis-server python3 ## the adapters, each with the real framework where PyPI has it
+	python3 -m venv target/adapters
+	target/adapters/bin/pip install -q -e './clients/python[adapters]'
+	cargo build --locked
+	cd clients/python && BERTH_BIN=$(CURDIR)/target/debug/berth ../../target/adapters/bin/pytest tests/adapters $(ARGS)
 
 # A virtual environment of its own, with JAX from PyPI.
 EXAMPLE := $(CURDIR)/target/example
