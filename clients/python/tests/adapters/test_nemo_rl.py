@@ -453,6 +453,25 @@ def test_a_group_that_came_too_late_is_dropped_and_said(settings: Settings, capl
     assert job.buffer.size() == 0
 
 
+def test_a_group_that_the_ledger_gave_up_is_dropped_and_asked_for_again(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, ledger = Job(settings), ledger_of(settings)
+    job.begin(target=0)
+    given_up = min(ledger.trajectories(state="reserved"), key=lambda entry: entry.id)
+    ledger.discard(given_up, "operator")
+
+    with caplog.at_level(logging.WARNING, logger="berth"):
+        for name in "abcd":
+            assert job.buffer.add(group(name), 0, 0) == "success"
+    assert f"group {given_up.id} is dropped: operator" in caplog.text
+    assert len(list((Path(settings.directory) / settings.run).iterdir())) == 3
+
+    assert job.begin(target=0) == 1
+    job.buffer.add(group("e"), 0, 0)
+    assert len(names(job.sample(0))) == 4
+
+
 def test_files_are_kept_while_the_checkpoint_before_the_last_may_need_them(settings: Settings, tmp_path: Path) -> None:
     job, checkpoint = Job(settings), str(tmp_path / "replay_buffer.pt")
     folder = Path(settings.directory) / settings.run
@@ -472,7 +491,7 @@ def test_another_run_or_step_than_the_checkpoints_is_refused(settings: Settings,
     job.buffer.save_to_path(str(checkpoint))
     with pytest.raises(ValueError, match="for step 5"):
         job.buffer.load_from_path(str(checkpoint), PROMPTS, current_training_step=5)
-    with pytest.raises(ValueError, match="this buffer is of"):
+    with pytest.raises(ValueError, match="this buffer has run another"):
         start(replace(settings, run="another")).load_from_path(str(checkpoint))
     checkpoint.write_bytes(b"\x80\x04torch")
     with pytest.raises(ValueError, match="another replay buffer's"):

@@ -25,6 +25,9 @@ from ._files import TrajectoryFiles
 
 logger = logging.getLogger("berth")
 
+#: The most entries that one call reserves; the collector asks again for the rest.
+MOST_AT_ONCE = 1_024
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -99,7 +102,9 @@ class ReplayBuffer:
             self._spare = [slot for slot in self._spare if not slot.cancelled]
             missing = self._missing(target_step)
             if missing > len(self._spare):
-                self._spare += ledger.worker.reserve_up_to(missing - len(self._spare), ledger.version)
+                self._spare += ledger.worker.reserve_up_to(
+                    min(missing - len(self._spare), MOST_AT_ONCE), ledger.version
+                )
             needed = max(0, min(missing, len(self._spare)))
             # The collector looks for a target first, and asks once more for the one that it begins. What it only looked at must
             # not wait for it: by its next look it may have newer weights, and other targets.
@@ -227,14 +232,14 @@ class ReplayBuffer:
         current_training_step: int | None = None,
         max_age_steps: int | None = None,
     ) -> dict[str, int]:
-        """Checks that a checkpoint is of this run and of ``resume_from``, which has brought the ledger to it; loads nothing."""
+        """Checks that a checkpoint is of this run. Nothing is loaded: ``resume_from`` has brought the ledger to it."""
         try:
-            saved = json.loads(Path(path).read_bytes())
+            run = json.loads(Path(path).read_bytes())["run"]
         except ValueError as error:
             raise ValueError(f"{path} is another replay buffer's: its groups cannot be taken over") from error
-        expected = {"run": self.settings.run, "version": self.settings.resume_from}
-        if saved != expected or current_training_step not in (None, self.settings.resume_from):
-            raise ValueError(f"{path} is of {saved}, for step {current_training_step}; this buffer is of {expected}")
+        if run != self.settings.run or current_training_step not in (None, self.settings.resume_from):
+            here = f"run {self.settings.run} and resume_from={self.settings.resume_from}"
+            raise ValueError(f"{path} is of run {run}, for step {current_training_step}; this buffer has {here}")
         return {"num_trajectories": self.size()}
 
     def close(self) -> None:
