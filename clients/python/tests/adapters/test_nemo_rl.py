@@ -392,6 +392,25 @@ def test_a_buffer_that_is_started_again_in_its_job_goes_on(settings: Settings) -
     assert len(names(again.sample(2))) == PROMPTS
 
 
+def test_a_buffer_that_is_started_again_reserves_for_the_weights_of_now(settings: Settings) -> None:
+    settings = replace(settings, max_trajectory_age_steps=3)
+    job = Job(settings)
+    for version in range(3):
+        job.generate(version, target=version)
+        job.sample(version)
+
+    assert Job(settings).begin(target=3) == 4
+    assert [entry.version for entry in ledger_of(settings).trajectories(state="reserved")] == [2, 2, 2, 2]
+
+
+def test_no_more_is_asked_for_than_there_are_places(settings: Settings) -> None:
+    job = Job(settings)
+    assert job.begin(target=0) == 4
+    job.generate(version=0, target=1)
+    # Target 1's groups are in buffer 0, and buffer 1 waits for target 0's.
+    assert job.begin(target=1) == 0
+
+
 def test_what_a_dead_buffer_had_reserved_is_free_at_once(settings: Settings) -> None:
     dead = Job(settings)
     dead.begin(target=0)

@@ -105,7 +105,7 @@ class ReplayBuffer:
                 self._spare += ledger.worker.reserve_up_to(
                     min(missing - len(self._spare), MOST_AT_ONCE), ledger.version
                 )
-            needed = max(0, min(missing, len(self._spare)))
+            needed = min(missing, len(self._spare))
             # The collector looks for a target first, and asks once more for the one that it begins. What it only looked at must
             # not wait for it: by its next look it may have newer weights, and other targets.
             if self._asked == target_step and needed:
@@ -114,11 +114,9 @@ class ReplayBuffer:
             return needed
 
     def _missing(self, target: int) -> int:
-        """How many groups the buffers up to the target lack that nobody generates; at most a step's."""
+        """How many groups the buffers up to the target lack, at most a step's. Those that are on their way hold their places."""
         buffers = [each for each in self._open.run.buffers().buffers if each.version <= target]
-        unfinished = sum(each.empty + each.reserved for each in buffers)
-        coming = sum(not slot.cancelled for t, slots in self._claimed.items() if t < target for slot in slots)
-        return min(self.settings.num_prompts_per_step, unfinished - coming)
+        return min(self.settings.num_prompts_per_step, sum(each.empty + each.reserved for each in buffers))
 
     def add(self, trajectory: dict[str, Any], weight_version: int, target_weight_version: int) -> str:
         """Hands in a finished group that ``weight_version`` began to generate: ``success``, or ``full``, to be tried again.
