@@ -1,6 +1,6 @@
-"""Berth in place of the buffers of three RL frameworks, a module each: they are told apart in `docs/adapters.md`.
+"""Berth in the place of the buffers of three RL frameworks, a module each. `docs/adapters.md` maps their terms to Berth's.
 
-A module imports its framework, and so is imported only where that is installed:
+None is imported by ``import berth``. The first two import their framework:
 
 - `berth.adapters.trl`: a source of rollouts for TRL's asynchronous GRPO trainer.
 - `berth.adapters.verl`: the queue of samples of verl's fully asynchronous recipe.
