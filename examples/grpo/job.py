@@ -23,7 +23,7 @@ import berth
 from files import Files, save_checkpoint
 from grpo import fresh
 from kills import Kill, all_kinds
-from processes import Ended, Process, berth_binary, python
+from processes import Ended, Process, berth_binary, end_orderly_on_signals, python
 from results import Result, measure
 from settings import Settings
 from warmup import warm_up
@@ -76,6 +76,7 @@ class Job:
         run.publish_initial(files.save_weights(files.load_checkpoint(0)))
         for name in sorted(self._unfinished):
             self._processes[name].start()
+        self._say("job", f"started: server, {', '.join(sorted(self._unfinished))}")
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
@@ -188,6 +189,7 @@ def main() -> None:
     parser.add_argument("--versions", type=int, default=200)
     parser.add_argument("--kills", action="store_true", help="kill processes on the way")
     told = vars(parser.parse_args())
+    end_orderly_on_signals()
     directory = told.pop("directory")
     start = start_from(told["seed"], directory.with_name(f"start-{told['seed']}.npz"))
     run_job(directory, start, **told)

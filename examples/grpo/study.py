@@ -17,6 +17,7 @@ from pathlib import Path
 from figures import table_of_kills, table_of_learning, table_of_times
 from job import run_job, start_from
 from plot import draw
+from processes import end_orderly_on_signals
 from results import Result
 
 SEEDS = (0, 1, 2)
@@ -86,6 +87,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True, help="where the jobs are run and their results kept")
     directory: Path = parser.parse_args().directory
     directory.mkdir(parents=True, exist_ok=True)
+    end_orderly_on_signals()
     killed, learning, timed = ([planned.result(directory) for planned in jobs] for jobs in (KILLED, LEARNING, TIMED))
     print("\n" + report(killed, learning, timed, directory))
 

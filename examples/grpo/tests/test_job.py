@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from job import run_job, start_from
-from processes import berth_binary
 
 VERSIONS = 100
 
 
-def needs_a_server() -> None:
-    """Skips, visibly, where there is no server to run."""
-    try:
-        berth_binary()
-    except FileNotFoundError as missing:
-        pytest.skip(f"NOT RUN: {missing}")
-    if shutil.which("redis-server") is None:
-        pytest.skip("NOT RUN: redis-server is not installed")
-
-
+@pytest.mark.usefixtures("server_program")
 def test_the_policy_learns_although_everything_is_killed(tmp_path: Path) -> None:
-    needs_a_server()
     start = start_from(0, tmp_path / "start.npz")
     result = run_job(tmp_path / "job", start, kills=True, stream=True, versions=VERSIONS)
 
