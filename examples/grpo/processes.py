@@ -24,7 +24,7 @@ QUIET_JAX = {
     # Many processes share few cores: each computes in one thread.
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     "OMP_NUM_THREADS": "1",
-    # A process that is started again after a kill does not compile again.
+    # What one process has compiled, no other compiles again: not one that is started again after a kill, nor the next job.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 
@@ -47,7 +47,10 @@ class Process:
         self.name = name
         self.log = directory / f"{name}.log"
         self._command = command
-        self._environment = os.environ | QUIET_JAX | {"JAX_COMPILATION_CACHE_DIR": str(directory / "compiled")}
+        self._environment = os.environ | QUIET_JAX | {
+            # Beside the job's directory: jobs side by side share it.
+            "JAX_COMPILATION_CACHE_DIR": str(directory.with_name("compiled"))
+        }
         self._ends = ends
         self._running: subprocess.Popen[bytes] | None = None
 

@@ -10,7 +10,6 @@ import threading
 import uuid
 
 import berth
-import jax
 
 from files import Files, delete
 from sampling import Samples, Weights, sample
@@ -61,7 +60,7 @@ def main(settings: Settings, name: str) -> None:
         for slot in worker.reserve(lambda: engine.held, refresh=engine.load):
             with slot:
                 problem = Problem(**slot.data)
-                samples = sample([problem] * settings.group_size, _key(slot), engine.newest)
+                samples = sample([problem] * settings.group_size, _seed(slot), engine.newest)
                 payload = files.save_payload(slot.id, samples)
                 placed = slot.occupy(payload=payload, members=_members(problem, samples))
                 if not placed.kept:
@@ -84,9 +83,9 @@ def _members(problem: Problem, samples: Samples) -> list[berth.MemberResult]:
     return members
 
 
-def _key(slot: berth.Slot) -> jax.Array:
+def _seed(slot: berth.Slot) -> int:
     """Random numbers of its own for each reservation: the last half of its id is random."""
-    return jax.random.key(uuid.UUID(slot.id).int % 2**31)
+    return uuid.UUID(slot.id).int % 2**31
 
 
 if __name__ == "__main__":

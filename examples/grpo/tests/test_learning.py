@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evaluation import accuracy
 from grpo import Gathering, State, fresh
 from model import Params, answer_log_probs, init
 from sampling import Floats, Samples, Weights, sample
-from task import Problem
+from task import Problem, is_right
 
 PROBLEMS = [Problem(1, 2), Problem(30, 4), Problem(500, 60), Problem(7, 8)]
 
 
 @pytest.fixture(scope="module")
 def params() -> Params:
-    return init(jax.random.key(0))
+    return init(0)
 
 
 def sampled(params: Params, version: int = 0) -> Samples:
     weights = Weights(version, params)
-    return sample(PROBLEMS, jax.random.key(1), lambda: weights)
+    return sample(PROBLEMS, 1, lambda: weights)
 
 
 def rows(samples: Samples, begin: int, end: int) -> Samples:
@@ -49,7 +49,7 @@ def test_weights_that_change_between_two_tokens_are_recorded_by_token(params: Pa
         asked += 1
         return Weights(7 + (asked > 2), params)
 
-    samples = sample(PROBLEMS, jax.random.key(1), newer_each_time)
+    samples = sample(PROBLEMS, 1, newer_each_time)
     longest = int(samples.mask.sum(axis=1).argmax())
     assert samples.length(longest) > 2
     assert samples.version_changes(longest) == [(7, 0), (8, 2)]
@@ -118,3 +118,14 @@ def test_nothing_behind_an_answers_end_counts(params: Params) -> None:
         gathering.add(each, advantages(4))
         steps.append(gathering.step().params)
     assert all((steps[0][name] == steps[1][name]).all() for name in params)
+
+
+def test_the_share_of_right_answers_to_be_expected_is_that_which_is_sampled(params: Params) -> None:
+    asked = [Problem(1, 2)] * 4_096
+    weights = Weights(0, params)
+    samples = sample(asked, 1, lambda: weights)
+    right = [row for row in range(len(asked)) if is_right(asked[row], samples.answer(row))]
+    expected = accuracy(params, asked[:1])
+    assert expected == pytest.approx(np.exp((samples.log_probs * samples.mask)[right[0]].sum()), rel=1e-3)
+    # Three standard deviations of the number of those that are right.
+    assert abs(len(right) - expected * 4_096) < 3 * (expected * 4_096) ** 0.5
