@@ -78,7 +78,7 @@ class Job:
         shutil.copy(start, files.checkpoints / "00000.npz")
         self._processes["server"].start()
         run = self._settings.connect()
-        # Most groups that are filtered, as too easy or too hard, go while few versions are published: a stock of four times what is trained.
+        # Four times what is trained until the next look: groups that are filtered, as all right or all wrong, use problems up, too.
         self._feeder = Feeder(run, self._settings.seed, 4 * FEED_EVERY * self._settings.batch_size)
         self._feeder.fill()
         run.publish_initial(files.save_weights(files.load_checkpoint(0)))
