@@ -18,8 +18,8 @@ def test_the_policy_learns_although_everything_is_killed(tmp_path: Path) -> None
 
     before, after = result.curve[0][1], result.curve[-1][1]
     assert result.curve[-1][0] == VERSIONS
-    # Two measurements of 1,000 answers differ by 0.02 or less when nothing was learned (one standard deviation).
-    assert after - before > 0.08, result.curve
+    # In the first 40 versions, in which little is learned, it goes up and down by 0.03 or less.
+    assert after - before > 0.05, result.curve
     assert [killed.split(" at ")[0] for killed in result.killed] == [
         "rollout-0",
         "trainer",
