@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from statistics import mean, stdev
 
 from results import Result
+
+
+def conditions(results: Sequence[Result]) -> str:
+    """On what it was measured."""
+    load = f"while they ran, {_load(results)} processes wanted to run"
+    return f"Measured on {os.cpu_count()} cores, in {len(results)} jobs; {load}."
 
 
 def table_of_kills(results: Sequence[Result]) -> str:
@@ -25,45 +32,53 @@ def table_of_kills(results: Sequence[Result]) -> str:
 
 
 def table_of_learning(results: Iterable[Result]) -> str:
-    """What staleness costs: a row for each bound."""
-
-    def bound(result: Result) -> int:
-        return result.max_staleness
-
+    """What staleness costs: a row for each kind of job, over the seeds."""
     rows = []
-    for max_staleness, alike in groupby(sorted(results, key=bound), bound):
-        of = list(alike)
+    for kind_of_job, of in by_kind(results):
         after = [each.curve[-1][1] * 100 for each in of]
         rows.append(
             [
-                f"{max_staleness}",
+                *_named(kind_of_job),
                 ", ".join(f"{each:.1f}%" for each in after),
                 f"{mean(after):.1f}%" + (f" ± {stdev(after):.1f}" if len(after) > 1 else ""),
                 f"{mean(mean_staleness(each) for each in of):.2f}",
                 f"{mean(_mean_clipped(each) for each in of):.1%}",
             ]
         )
-    return _table(["η", "right after, by seed", "mean", "staleness of a token", "tokens out of the clip range"], rows)
+    head = ["η", "streamed", "right after, by seed", "mean", "staleness of a token", "tokens out of the clip range"]
+    return _table(head, rows)
 
 
 def table_of_times(results: Iterable[Result]) -> str:
-    """What asynchrony and streaming gain: a row for each kind of job, over the rounds."""
+    """What asynchrony and streaming gain: a row for each kind of job, over the seeds."""
     rows = []
-    for (bound, stream), alike in groupby(sorted(results, key=kind), kind):
-        of = list(alike)
+    for kind_of_job, of in by_kind(results):
+        times = [1000 * seconds_per_version(each) for each in of]
         rows.append(
             [
-                f"{bound}",
-                "yes" if stream else "no",
-                ", ".join(f"{1000 * seconds_per_version(each):.0f} ms" for each in of),
+                *_named(kind_of_job),
+                ", ".join(f"{each:.0f} ms" for each in times),
+                f"{mean(times):.0f} ms",
                 f"{mean(each.waited_s / (each.waited_s + each.trained_s) for each in of):.0%}",
-                f"{mean(mean_staleness(each) for each in of):.2f}",
-                f"{min(each.machine_load for each in of):.0f} to {max(each.machine_load for each in of):.0f}",
+                _load(of),
             ]
         )
-    return _table(
-        ["η", "streamed", "a version takes, by round", "of it the trainer waits", "staleness of a token", "load"], rows
-    )
+    return _table(["η", "streamed", "a version takes, by seed", "mean", "of it the trainer waits", "load"], rows)
+
+
+def by_kind(results: Iterable[Result]) -> list[tuple[tuple[int, bool], list[Result]]]:
+    """The results of each kind of job."""
+    return [(kind_of_job, list(of)) for kind_of_job, of in groupby(sorted(results, key=kind), kind)]
+
+
+def _named(kind_of_job: tuple[int, bool]) -> list[str]:
+    bound, stream = kind_of_job
+    return [f"{bound}", "yes" if stream else "no"]
+
+
+def _load(results: Sequence[Result]) -> str:
+    loads = [each.machine_load for each in results]
+    return f"{min(loads):.0f} to {max(loads):.0f}"
 
 
 def kind(result: Result) -> tuple[int, bool]:

@@ -37,8 +37,11 @@ class State:
 
 def fresh(params: Params) -> State:
     """The state before the first step."""
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return State(0, params, zeros, zeros)
+    return State(0, params, _zeros(params), _zeros(params))
+
+
+def _zeros(like: Params) -> Params:
+    return {name: jnp.asarray(np.zeros(each.shape, np.float32)) for name, each in like.items()}
 
 
 @jax.jit
@@ -75,7 +78,22 @@ def _loss(
     return -(gain * mask).sum(), log_ratio * mask
 
 
-_loss_and_gradient = jax.jit(_loss)
+# One program for a piece and one for a step: many small ones cost more to compile, and to start, than they compute.
+
+
+@jax.jit
+def _gathered(
+    params: Params, so_far: Params, tokens: jax.Array, mask: jax.Array, behaviour: jax.Array, advantages: jax.Array
+) -> tuple[Params, jax.Array]:
+    """The gradient with that of this piece added, and the piece's log-ratios."""
+    (_, log_ratio), gradient = _loss(params, tokens, mask, behaviour, advantages)
+    return jax.tree.map(jnp.add, so_far, gradient), log_ratio
+
+
+@jax.jit
+def _stepped(state: State, gradient: Params, rows: int) -> State:
+    made: State = adam(state, jax.tree.map(lambda each: each / rows, gradient))
+    return made
 
 
 @dataclass(frozen=True)
@@ -97,7 +115,7 @@ class Gathering:
         """`rows` is the most that a piece has: shorter ones are filled up, so that there is one shape to compile for."""
         self._state = state
         self._rows = rows
-        self._gradient = jax.tree.map(jnp.zeros_like, state.params)
+        self._gradient = _zeros(state.params)
         self._seen = 0
         self._log_ratios: list[Floats] = []
         self._staleness: list[Ints] = []
@@ -106,14 +124,14 @@ class Gathering:
         """A piece; `advantages` has one number a row, already normalised within its group."""
         rows = len(advantages)
         fill = ((0, self._rows - rows), (0, 0))
-        (_, log_ratio), gradient = _loss_and_gradient(
+        self._gradient, log_ratio = _gathered(
             self._state.params,
+            self._gradient,
             np.pad(samples.tokens, fill),
             np.pad(samples.mask, fill),
             np.pad(samples.log_probs, fill),
             np.pad(advantages, fill[0]),
         )
-        self._gradient = jax.tree.map(jnp.add, self._gradient, gradient)
         self._seen += rows
         within = samples.mask > 0
         self._log_ratios.append(np.asarray(log_ratio)[:rows][within])
@@ -123,7 +141,7 @@ class Gathering:
         """The state after the step that this batch makes; each row weighs as much as any other."""
         if self._seen == 0:
             raise ValueError("a batch without rows makes no step")
-        made: State = adam(self._state, jax.tree.map(lambda each: each / self._seen, self._gradient))
+        made: State = _stepped(self._state, self._gradient, self._seen)
         return replace(made, version=self._state.version + 1)
 
     def staleness(self) -> dict[int, Staleness]:

@@ -1,4 +1,5 @@
 """A whole job on this machine: a server, rollout processes, a trainer and a cleaner, some of which it kills on the way.
+It feeds the problems.
 
     python job.py --directory DIR [--seed N] [--max-staleness N] [--stream] [--versions N] [--kills]
 
@@ -20,16 +21,20 @@ from typing import Any
 
 import berth
 
+from feeding import Feeder
 from files import Files, save_checkpoint
 from grpo import fresh
 from kills import Kill, all_kinds
-from processes import Ended, Process, berth_binary, python
+from processes import Ended, Process, berth_binary, end_orderly_on_signals, python
 from results import Result, measure
 from settings import Settings
 from warmup import warm_up
 
 LONGEST_SILENCE_S = 300
 """A job in which nothing happens for so long hangs: that is an error, and Berth says what it waits for."""
+
+FEED_EVERY = 5
+"""Versions from one look at the prompt queue to the next."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -73,9 +78,13 @@ class Job:
         shutil.copy(start, files.checkpoints / "00000.npz")
         self._processes["server"].start()
         run = self._settings.connect()
+        # Four times what is trained until the next look: groups that are filtered, as all right or all wrong, use problems up, too.
+        self._feeder = Feeder(run, self._settings.seed, 4 * FEED_EVERY * self._settings.batch_size)
+        self._feeder.fill()
         run.publish_initial(files.save_weights(files.load_checkpoint(0)))
         for name in sorted(self._unfinished):
             self._processes[name].start()
+        self._say("job", f"started: server, {', '.join(sorted(self._unfinished))}")
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
@@ -126,8 +135,11 @@ class Job:
         if event.type == "trainer_opened" and event.raw.get("epoch", 0) > 1:
             behind = event.raw["policy_version"] - event.raw["resumed_from"]
             self._say("trainer", f"goes on from version {event.raw['resumed_from']}, {behind} behind the latest")
-        if event.type == "publish" and event.version is not None and event.version % 20 == 0:
-            self._say("trainer", f"published version {event.version}")
+        if event.type == "publish" and event.version is not None:
+            if event.version % FEED_EVERY == 0:
+                self._feeder.fill()
+            if event.version % 20 == 0:
+                self._say("trainer", f"published version {event.version}")
 
     def _verify(self) -> None:
         command = [berth_binary(), "verify", "--run", self._settings.run, "--url", self._settings.url]
@@ -188,6 +200,7 @@ def main() -> None:
     parser.add_argument("--versions", type=int, default=200)
     parser.add_argument("--kills", action="store_true", help="kill processes on the way")
     told = vars(parser.parse_args())
+    end_orderly_on_signals()
     directory = told.pop("directory")
     start = start_from(told["seed"], directory.with_name(f"start-{told['seed']}.npz"))
     run_job(directory, start, **told)

@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from task import PROMPT_TOKENS, SEQUENCE_TOKENS, VOCABULARY
 
@@ -17,8 +18,8 @@ Params = dict[str, jax.Array]
 """The weights by name; flat, so that a file of them is a plain `npz`."""
 
 
-def init(key: jax.Array) -> Params:
-    """Random parameters."""
+def init(seed: int) -> Params:
+    """Random parameters. NumPy draws them: nothing is compiled for each shape."""
     shapes = {"embed": (VOCABULARY, WIDTH), "position": (SEQUENCE_TOKENS, WIDTH), "unembed": (WIDTH, VOCABULARY)}
     for layer in range(LAYERS):
         shapes |= {
@@ -28,10 +29,10 @@ def init(key: jax.Array) -> Params:
             f"{layer}.down": (4 * WIDTH, WIDTH),
         }
     fan_in = {name: WIDTH if name in ("embed", "position") else shape[0] for name, shape in shapes.items()}
-    keys = jax.random.split(key, len(shapes))
+    rng = np.random.default_rng(seed)
     return {
-        name: jax.random.normal(key, shape) / math.sqrt(fan_in[name])
-        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+        name: jnp.asarray(rng.standard_normal(shape, np.float32) / np.float32(math.sqrt(fan_in[name])))
+        for name, shape in shapes.items()
     }
 
 
@@ -59,10 +60,11 @@ def answer_log_probs(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def next_token(params: Params, tokens: jax.Array, position: int, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def next_token(params: Params, tokens: jax.Array, position: int, seed: int) -> tuple[jax.Array, jax.Array]:
     """Samples the token at `position` of each sequence, and says its log-probability. What `tokens` hold from there on is not looked at."""
+    key = jax.random.fold_in(jax.random.key(seed), position)
     before = jax.lax.dynamic_index_in_dim(logits(params, tokens), position - 1, axis=1, keepdims=False)
-    chosen = jax.random.categorical(jax.random.fold_in(key, position), before)
+    chosen = jax.random.categorical(key, before)
     return chosen, jnp.take_along_axis(jax.nn.log_softmax(before), chosen[:, None], axis=-1)[:, 0]
 
 

@@ -1,9 +1,13 @@
-"""The processes of a job: they are started, killed with SIGKILL, and started again; one that dies by itself is an error."""
+"""The processes of a job: they are started, killed with SIGKILL, and started again; one that dies by itself is an error.
+
+None of them outlives the job, however it ends.
+"""
 
 from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 HERE = Path(__file__).parent
 
@@ -19,9 +24,12 @@ QUIET_JAX = {
     # Many processes share few cores: each computes in one thread.
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     "OMP_NUM_THREADS": "1",
-    # A process that is started again after a kill does not compile again.
+    # What one process has compiled, no other compiles again: not one that is started again after a kill, nor the next job.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
+
+ENDED_WITH_THIS_PROCESS = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
+"""Before a command: what it starts gets a SIGTERM when this process is gone, even if that was killed with SIGKILL."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,10 @@ class Process:
         self.name = name
         self.log = directory / f"{name}.log"
         self._command = command
-        self._environment = os.environ | QUIET_JAX | {"JAX_COMPILATION_CACHE_DIR": str(directory / "compiled")}
+        self._environment = os.environ | QUIET_JAX | {
+            # Beside the job's directory: jobs side by side share it.
+            "JAX_COMPILATION_CACHE_DIR": str(directory.with_name("compiled"))
+        }
         self._ends = ends
         self._running: subprocess.Popen[bytes] | None = None
 
@@ -47,7 +58,14 @@ class Process:
         """Starts it. Returns its process id."""
         with open(self.log, "ab") as log:
             running = subprocess.Popen(
-                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment, cwd=HERE
+                [*ENDED_WITH_THIS_PROCESS, *self._command],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                cwd=HERE,
+                # A Ctrl-C is for the job, which then ends its processes.
+                start_new_session=True,
             )
         self._running = running
         threading.Thread(target=self._watch, args=(running,), daemon=True).start()
@@ -78,6 +96,19 @@ class Process:
     def last_words(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-3_000:]
+
+
+def end_orderly_on_signals() -> None:
+    """From here on SIGTERM and Ctrl-C raise SystemExit in the main thread: `finally` and `with` clear up what was begun."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        # The first is enough: a second one must not interrupt the clearing up.
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, end)
 
 
 def python(script: str, *arguments: str) -> list[str]:

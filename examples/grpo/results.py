@@ -52,7 +52,7 @@ class Result:
     """Steps that were made again after a crash, and how many of them made the same weights, to the bit."""
 
     machine_load: float
-    """How many processes wanted to run on this machine, on average over the last five minutes of the job."""
+    """How many processes wanted to run on this machine, on average over the job's last minute. Its own are among them."""
 
     def save(self, directory: str) -> None:
         """Writes it beside what it was measured from."""
@@ -88,7 +88,7 @@ def measure(settings: Settings, killed: list[str], events: Iterable[berth.Event]
         discarded=dict(totals.discarded),
         replayed=len(replayed),
         replayed_alike=sum(step.digest == first[step.version].digest for step in replayed),
-        machine_load=os.getloadavg()[1],
+        machine_load=os.getloadavg()[0],
     )
 
 

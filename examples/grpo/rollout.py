@@ -1,23 +1,20 @@
-"""A rollout process: samples a group of answers for each problem that it draws, scores them, and hands them in.
+"""A rollout process: samples a group of answers to each problem that it is given, scores them, and hands them in.
 
 python rollout.py SETTINGS NAME
 """
 
 from __future__ import annotations
 
-import random
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
 
 import berth
-import jax
 
 from files import Files, delete
 from sampling import Samples, Weights, sample
 from settings import Settings
-from task import Problem, draw, reward
+from task import Problem, reward
 
 LONGEST_WAIT_MS = 60_000
 
@@ -60,10 +57,10 @@ def main(settings: Settings, name: str) -> None:
     run, files = settings.connect(), Files(settings)
     engine = Engine(run, files)
     with run.worker(name) as worker:
-        for slot in worker.reserve(lambda: engine.held, prompts=_prompts(settings, worker), refresh=engine.load):
+        for slot in worker.reserve(lambda: engine.held, refresh=engine.load):
             with slot:
-                problem: Problem = slot.data
-                samples = sample([problem] * settings.group_size, _key(slot), engine.newest)
+                problem = Problem(**slot.data)
+                samples = sample([problem] * settings.group_size, _seed(slot), engine.newest)
                 payload = files.save_payload(slot.id, samples)
                 placed = slot.occupy(payload=payload, members=_members(problem, samples))
                 if not placed.kept:
@@ -86,17 +83,9 @@ def _members(problem: Problem, samples: Samples) -> list[berth.MemberResult]:
     return members
 
 
-def _prompts(settings: Settings, worker: berth.Worker) -> Iterator[berth.Prompt]:
-    """Problems without end: others in each process, also in one that was started again."""
-    rng = random.Random(f"{settings.seed} {worker.session}")
-    while True:
-        problem = draw(rng)
-        yield berth.Prompt(id=f"{problem.left}+{problem.right}", data=problem)
-
-
-def _key(slot: berth.Slot) -> jax.Array:
+def _seed(slot: berth.Slot) -> int:
     """Random numbers of its own for each reservation: the last half of its id is random."""
-    return jax.random.key(uuid.UUID(slot.id).int % 2**31)
+    return uuid.UUID(slot.id).int % 2**31
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,8 +53,8 @@ class Samples:
         return [(new, token) for token, new in enumerate(versions) if token == 0 or versions[token - 1] != new]
 
 
-def sample(problems: Sequence[Problem], key: jax.Array, weights: Callable[[], Weights]) -> Samples:
-    """An answer to each problem. `weights` is asked before every token: an engine that holds newer ones goes on with those."""
+def sample(problems: Sequence[Problem], seed: int, weights: Callable[[], Weights]) -> Samples:
+    """An answer to each problem, by random numbers of this seed (below 2**31). `weights` is asked before every token: an engine that holds newer ones goes on with those."""
     rows = len(problems)
     tokens = np.full((rows, SEQUENCE_TOKENS), BLANK, np.int32)
     tokens[:, :PROMPT_TOKENS] = [problem.prompt() for problem in problems]
@@ -65,7 +64,7 @@ def sample(problems: Sequence[Problem], key: jax.Array, weights: Callable[[], We
     unfinished = np.ones(rows, bool)
     for offset in range(ANSWER_TOKENS):
         held = weights()
-        chosen, said = next_token(held.params, tokens, PROMPT_TOKENS + offset, key)
+        chosen, said = next_token(held.params, tokens, PROMPT_TOKENS + offset, seed)
         tokens[unfinished, PROMPT_TOKENS + offset] = np.asarray(chosen)[unfinished]
         log_probs[unfinished, offset] = np.asarray(said)[unfinished]
         versions[unfinished, offset] = held.version

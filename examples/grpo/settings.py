@@ -66,4 +66,5 @@ class Settings:
             max_staleness=self.max_staleness,
             group_size=self.group_size,
             drop_zero_variance=True,
+            prompt_queue=True,
         )

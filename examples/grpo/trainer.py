@@ -79,7 +79,8 @@ def main(settings: Settings) -> None:
             _publish(trainer, files, settings, state)
             record(settings.directory, step)
             if state.version >= settings.versions:
-                run.drain()
+                # Problems that nobody was given stay in the queue.
+                run.drain(queue="keep")
             batch = Batch(state, settings, files)
         # What was trained since the last checkpoint is of no use without one: from here on nothing is delivered again.
         files.save_checkpoint(state)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import random
 
 import jax
-import numpy as np
 
-from evaluation import accuracy
+from evaluation import accuracy, solved
 from grpo import State, adam, fresh
 from model import Params, answer_log_probs, init
-from task import BLANK, PROMPT_TOKENS, SEQUENCE_TOKENS, Problem, draw
+from task import draw
 
 SOLVED_PROBLEMS = 2_000
 ROWS = 128
@@ -26,23 +25,15 @@ LOOK_EVERY = 10
 def warm_up(seed: int) -> Params:
     """The weights of version 0."""
     rng = random.Random(f"warm-up {seed}")
-    solved = [draw(rng) for _ in range(SOLVED_PROBLEMS)]
+    known = [draw(rng) for _ in range(SOLVED_PROBLEMS)]
     watched = [draw(rng) for _ in range(256)]
-    state = fresh(init(jax.random.key(seed)))
+    state = fresh(init(seed))
     for _ in range(MOST_STEPS // LOOK_EVERY):
         for _ in range(LOOK_EVERY):
-            state = _step(state, *_rows(rng.sample(solved, ROWS)))
+            state = _step(state, *solved(rng.sample(known, ROWS)))
         if accuracy(state.params, watched) >= ENOUGH:
             return state.params
     raise RuntimeError(f"after {MOST_STEPS} supervised steps seed {seed} is not right in {ENOUGH:.0%} of its answers")
-
-
-def _rows(problems: list[Problem]) -> tuple[np.ndarray, np.ndarray]:
-    tokens = np.full((len(problems), SEQUENCE_TOKENS), BLANK, np.int32)
-    for row, problem in enumerate(problems):
-        solved = problem.prompt() + problem.answer()
-        tokens[row, : len(solved)] = solved
-    return tokens, (tokens[:, PROMPT_TOKENS:] != BLANK).astype(np.float32)
 
 
 @jax.jit

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import berth
-import jax
 import pytest
 
 from cleaner import Cleaner
@@ -24,9 +23,9 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_payloads_weights_and_checkpoints_come_back_as_they_were(files: Files) -> None:
-    state = fresh(init(jax.random.key(0)))
+    state = fresh(init(0))
     weights = Weights(3, state.params)
-    samples = sample([Problem(1, 2)], jax.random.key(1), lambda: weights)
+    samples = sample([Problem(1, 2)], 1, lambda: weights)
     again = files.load_payload(files.save_payload("id", samples))
     assert (again.tokens == samples.tokens).all() and (again.versions == samples.versions).all()
     loaded = files.load_weights(files.save_weights(state))

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from job import run_job, start_from
-from processes import berth_binary
 
 VERSIONS = 100
 
 
-def needs_a_server() -> None:
-    """Skips, visibly, where there is no server to run."""
-    try:
-        berth_binary()
-    except FileNotFoundError as missing:
-        pytest.skip(f"NOT RUN: {missing}")
-    if shutil.which("redis-server") is None:
-        pytest.skip("NOT RUN: redis-server is not installed")
-
-
+@pytest.mark.usefixtures("server_program")
 def test_the_policy_learns_although_everything_is_killed(tmp_path: Path) -> None:
-    needs_a_server()
     start = start_from(0, tmp_path / "start.npz")
     result = run_job(tmp_path / "job", start, kills=True, stream=True, versions=VERSIONS)
 
     before, after = result.curve[0][1], result.curve[-1][1]
     assert result.curve[-1][0] == VERSIONS
-    # Two measurements of 1,000 answers differ by 0.02 or less when nothing was learned (one standard deviation).
-    assert after - before > 0.08, result.curve
+    # In the first 40 versions, in which little is learned, it goes up and down by 0.03 or less.
+    assert after - before > 0.05, result.curve
     assert [killed.split(" at ")[0] for killed in result.killed] == [
         "rollout-0",
         "trainer",

@@ -7,22 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evaluation import accuracy
 from grpo import Gathering, State, fresh
 from model import Params, answer_log_probs, init
 from sampling import Floats, Samples, Weights, sample
-from task import Problem
+from task import Problem, is_right
 
+log_probs = jax.jit(answer_log_probs)
+# Four in all tests, and pieces of up to four: each number of rows is compiled for.
 PROBLEMS = [Problem(1, 2), Problem(30, 4), Problem(500, 60), Problem(7, 8)]
 
 
 @pytest.fixture(scope="module")
 def params() -> Params:
-    return init(jax.random.key(0))
+    return init(0)
 
 
 def sampled(params: Params, version: int = 0) -> Samples:
     weights = Weights(version, params)
-    return sample(PROBLEMS, jax.random.key(1), lambda: weights)
+    return sample(PROBLEMS, 1, lambda: weights)
 
 
 def rows(samples: Samples, begin: int, end: int) -> Samples:
@@ -37,7 +40,7 @@ def advantages(count: int) -> Floats:
 
 def test_the_log_probs_of_samples_are_those_that_the_trainer_computes(params: Params) -> None:
     samples = sampled(params)
-    computed = np.asarray(answer_log_probs(params, jnp.asarray(samples.tokens)))
+    computed = np.asarray(log_probs(params, jnp.asarray(samples.tokens)))
     np.testing.assert_allclose(samples.log_probs * samples.mask, computed * samples.mask, atol=1e-4)
 
 
@@ -49,7 +52,7 @@ def test_weights_that_change_between_two_tokens_are_recorded_by_token(params: Pa
         asked += 1
         return Weights(7 + (asked > 2), params)
 
-    samples = sample(PROBLEMS, jax.random.key(1), newer_each_time)
+    samples = sample(PROBLEMS, 1, newer_each_time)
     longest = int(samples.mask.sum(axis=1).argmax())
     assert samples.length(longest) > 2
     assert samples.version_changes(longest) == [(7, 0), (8, 2)]
@@ -57,12 +60,13 @@ def test_weights_that_change_between_two_tokens_are_recorded_by_token(params: Pa
 
 def test_a_batch_in_pieces_makes_the_step_of_the_whole_batch(params: Params) -> None:
     samples, weights = sampled(params), advantages(4)
-    whole, pieces = Gathering(fresh(params), 4), Gathering(fresh(params), 3)
+    whole, pieces = Gathering(fresh(params), 4), Gathering(fresh(params), 4)
     whole.add(samples, weights)
     pieces.add(rows(samples, 0, 3), weights[:3])
     pieces.add(rows(samples, 3, 4), weights[3:])
+    of_pieces = pieces.step().params
     for name, value in whole.step().params.items():
-        np.testing.assert_allclose(value, pieces.step().params[name], atol=1e-5)
+        np.testing.assert_allclose(value, of_pieces[name], atol=1e-5)
 
 
 def test_the_same_pieces_make_the_same_step_to_the_bit(params: Params) -> None:
@@ -76,12 +80,12 @@ def test_the_same_pieces_make_the_same_step_to_the_bit(params: Params) -> None:
 
 
 def test_a_step_makes_what_had_an_advantage_likelier(params: Params) -> None:
-    samples = rows(sampled(params), 0, 1)
-    gathering = Gathering(fresh(params), 1)
-    gathering.add(samples, np.ones(1, np.float32))
+    samples = sampled(params)
+    gathering = Gathering(fresh(params), 4)
+    gathering.add(rows(samples, 0, 1), np.ones(1, np.float32))
 
     def log_prob(of: Params) -> float:
-        return float((answer_log_probs(of, jnp.asarray(samples.tokens)) * samples.mask).sum())
+        return float((log_probs(of, jnp.asarray(samples.tokens)) * samples.mask)[0].sum())
 
     assert log_prob(gathering.step().params) > log_prob(params)
 
@@ -118,3 +122,14 @@ def test_nothing_behind_an_answers_end_counts(params: Params) -> None:
         gathering.add(each, advantages(4))
         steps.append(gathering.step().params)
     assert all((steps[0][name] == steps[1][name]).all() for name in params)
+
+
+def test_the_share_of_right_answers_to_be_expected_is_that_which_is_sampled(params: Params) -> None:
+    asked = [Problem(1, 2)] * 4_096
+    weights = Weights(0, params)
+    samples = sample(asked, 1, lambda: weights)
+    right = [row for row in range(len(asked)) if is_right(asked[row], samples.answer(row))]
+    expected = accuracy(params, asked[:1])
+    assert expected == pytest.approx(np.exp((samples.log_probs * samples.mask)[right[0]].sum()), rel=1e-3)
+    # Three standard deviations of the number of those that are right.
+    assert abs(len(right) - expected * 4_096) < 3 * (expected * 4_096) ** 0.5
