@@ -68,7 +68,7 @@ class HeartbeatThread:
 
     def _beat(self, wait_ms: int) -> None:
         beat = self._holdings.next_beat()
-        if wait_ms and beat.lags and beat.weights != self._said:
+        if wait_ms and beat.newer_are_out and beat.weights != self._said:
             # A heartbeat that waits while newer weights are out names none: what the worker holds is said before.
             self._send(beat, 0)
             beat = self._holdings.next_beat()
@@ -78,6 +78,6 @@ class HeartbeatThread:
         # Only the first may be repeated as it is: what a later one says to be held may not be all that is held when it arrives.
         call = replace(self._calls.heartbeat(beat, wait_ms), repeatable=is_first)
         answer = self._sender.send(call, self._holdings.memory)
-        if not (wait_ms and beat.lags):
+        if not (wait_ms and beat.newer_are_out):
             self._said = beat.weights
         self._holdings.told(beat, answer)

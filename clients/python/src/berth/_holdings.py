@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import models as m
+from ._bell import Bell
 from ._call import Memory
 from ._weights import HeldWeights, VersionSource
-from .errors import BerthError
+from .errors import BerthError, Refused, VersionTooStale
 
 logger = logging.getLogger("berth")
 
@@ -146,7 +147,7 @@ class Beat:
     holding: list[str] | None
     acknowledged: list[str]
     #: Whether newer weights than the worker's are out, so that waiting for newer ones would not wait.
-    lags: bool
+    newer_are_out: bool
     finished: bool
 
 
@@ -165,7 +166,11 @@ class Holdings:
     weights: HeldWeights = field(init=False)
 
     def __post_init__(self) -> None:
-        self.weights = HeldWeights(self.memory)
+        self.bell = Bell()
+        self.weights = HeldWeights(self.memory, self.bell.ring)
+        self._next_buffer = 0
+        #: Weights that a Reserve was refused for, and the lineage that the run had then.
+        self._refused: tuple[m.Weights, int] | None = None
         self._lock = threading.Lock()
         # Weak: what the generating code has dropped is not held, and the ledger gives its place to others.
         self._slots: weakref.WeakValueDictionary[str, HeldSlot] = weakref.WeakValueDictionary()
@@ -197,23 +202,46 @@ class Holdings:
         """The weights that the worker holds now."""
         return self.weights.observe(source)
 
-    def lags(self) -> bool:
-        """Whether newer weights than the worker's are out."""
+    def newer_are_out(self) -> bool:
+        """Whether newer weights than the worker's are out; it may still be granted something under its own."""
         held = self.weights.held
         return held is not None and (held.version < self.policy_version or held.lineage < self.memory.lineage)
 
+    def lags(self) -> bool:
+        """Whether the worker's weights are too old for a grant, as far as is known here."""
+        held = self.weights.held
+        if held is None:
+            return False
+        if self._refused == (held, self.memory.lineage):
+            return True
+        if held.version >= self.policy_version:
+            return held.version > self.policy_version and held.lineage < self.memory.lineage
+        return held.version + self.config.max_staleness < max(self.policy_version, self._next_buffer)
+
+    def refused(self, weights: m.Weights, refusal: Refused) -> None:
+        """A Reserve under these weights was refused: they are too old, abandoned, or not yet published."""
+        policy_version = int(refusal.problem.get("policy_version", self.policy_version))
+        self.heard(policy_version, self.finished)
+        if isinstance(refusal, VersionTooStale) or weights.version <= policy_version:
+            self._refused = weights, self.memory.lineage
+
+    def granted(self, answer: m.Reservation) -> None:
+        """A Reserve was answered."""
+        self._refused = None
+        self.heard(answer.policy_version, answer.finished, answer.next_buffer)
+
     def next_beat(self) -> Beat:
         """What is to be said now. Acknowledgements stay until :meth:`told` hears that they arrived."""
-        lags = self.lags()
+        newer_are_out = self.newer_are_out()
         with self._lock:
             # What can't be listed whole is not listed: the rest would be given to others.
             is_sure = self._unsure_reserves == 0 and len(self._slots) <= MOST_LISTED
             holding = list(self._slots) if is_sure else None
-            return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), lags, self.finished)
+            return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), newer_are_out, self.finished)
 
     def told(self, beat: Beat, answer: m.Heartbeat) -> None:
         """Takes in the answer to a heartbeat, and tells the generating code what was cancelled."""
-        self.heard(answer.policy_version, answer.finished)
+        self.heard(answer.policy_version, answer.finished, answer.next_buffer)
         with self._lock:
             arrived = set(beat.acknowledged)
             self._acknowledged = [id for id in self._acknowledged if id not in arrived]
@@ -225,11 +253,15 @@ class Holdings:
             known = set(self._acknowledged)
             self._acknowledged.extend(each.id for _, each in pending if each.id not in known)
 
-    def heard(self, policy_version: int, finished: bool) -> None:
+    def heard(self, policy_version: int, finished: bool, next_buffer: int | None = None) -> None:
         """What an answer says of the run."""
         if policy_version != self.policy_version:
             self.policy_version, self._news_at = policy_version, time.monotonic()
-        self.finished = finished
+        if next_buffer is not None:
+            self._next_buffer = next_buffer
+        was_finished, self.finished = self.finished, finished
+        if finished and not was_finished:
+            self.bell.ring()
 
     def reserve_wait_ms(self) -> int:
         """How long a Reserve may wait. It goes on under the weights that it names when newer ones come out meanwhile, so that it
@@ -241,6 +273,7 @@ class Holdings:
         """The session is over: everything that the worker still does is for nothing."""
         if self.ended_by is None:
             self.ended_by = error
+        self.bell.ring()
         for slot in self.open_slots():
             slot._cancel(reason)
 

@@ -10,6 +10,7 @@ from ._calls import RunCalls
 from ._heartbeat import HeartbeatThread
 from ._holdings import Holdings
 from ._sender import Endpoint
+from ._weights import Version
 from ._worker_calls import WorkerCalls
 from .errors import NotOpen
 
@@ -60,6 +61,24 @@ class WorkerSession:
     def policy_version(self) -> int:
         """The latest published version, as far as this process has heard."""
         return self._holdings.policy_version
+
+    @property
+    def lags(self) -> bool:
+        """Whether the weights that the worker holds are too old for a grant now: a reservation has to wait for newer ones.
+
+        So it is when their version plus ``max_staleness`` (both in policy versions) is below the next batch to be taken, or
+        when a rewind abandoned them. It is what this process has heard: from its last reservation, or the last heartbeat, which
+        is a third of a lease old, and never more than 20 s. False before the worker has said which weights it holds.
+        """
+        return self._holdings.lags()
+
+    def hold(self, version: Version) -> m.Weights:
+        """Says which weights the worker holds: for a reserving loop that is given no version, and for calls that name none.
+
+        It may be called from any thread, as soon as an engine has changed its weights. A ``reserve`` that waits for other
+        weights is woken, and a number that it was given counts no more; a function that it was given is asked.
+        """
+        return self._holdings.weights.hold(version)
 
     @property
     def finished(self) -> bool:

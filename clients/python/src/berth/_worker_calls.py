@@ -88,7 +88,7 @@ class WorkerCalls:
             body["holding"] = beat.holding
         if beat.acknowledged:
             body["acknowledged"] = beat.acknowledged
-        if wait_ms and beat.lags:
+        if wait_ms and beat.newer_are_out:
             body["version"] = BEYOND_EVERY_VERSION
         elif beat.weights is not None:
             body["version"], body["lineage"] = beat.weights.version, beat.weights.lineage

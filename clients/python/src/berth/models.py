@@ -212,6 +212,7 @@ class Heartbeat:
     lease_expires_in_ms: int
     policy_version: int
     lineage: int
+    next_buffer: int = 0
     cancelled: list[Cancelled] = field(default_factory=list)
     finished: bool = False
 

@@ -14,6 +14,7 @@ from ._calls import Json
 from ._reasons import note_of, reason_of
 from ._reserving import (
     LONGEST_LOOK_S,
+    SHORTEST_LOOK_S,
     WEIGHTS_WAIT_MS,
     PromptSource,
     Refresh,
@@ -24,7 +25,7 @@ from ._reserving import (
     weights_of,
 )
 from ._session import STOP_PATIENCE_S, WorkerSession, grant_of
-from ._weights import Version, VersionSource
+from ._weights import VersionSource
 from .errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
 from .slot import Slot
 
@@ -43,7 +44,6 @@ class Worker(WorkerSession):
         self.run = run
         """The run."""
         self._sender = run._sender
-        self._looks = threading.Event()
 
     def __enter__(self) -> Worker:
         heartbeat = self._begin(self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
@@ -81,7 +81,7 @@ class Worker(WorkerSession):
         ``version`` says which policy version the engine's weights are: a number, :class:`Weights`, or a function that is asked
         before every call. ``refresh`` is called with newer :class:`Weights` in this thread, between two slots, and returns when
         they are loaded; without it, the engine is taken to be updated elsewhere, and the loop waits while its weights are too
-        old. ``prompts`` are for a run without a prompt queue: names, or :class:`Prompt` with their data. ``adopt`` takes over
+        old: until :meth:`hold` says newer ones, or the function does. ``prompts`` are for a run without a prompt queue: names, or :class:`Prompt` with their data. ``adopt`` takes over
         groups of workers that died (by default as the run's ``adopt_groups`` says).
         """
         reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
@@ -143,17 +143,20 @@ class Worker(WorkerSession):
             for slot in slots:
                 holdings.add(slot)
             return slots, answer.finished
+        except (VersionTooStale, VersionNotPublished) as refusal:
+            holdings.refused(request.weights, refusal)
+            raise
         finally:
             holdings.reserve_is_unsure(-unsure)
 
     def _refresh(self, reserving: Reserving, refresh: Refresh) -> None:
         """Has the newest weights loaded, if the worker's are not."""
-        if reserving.weights() is not None and not self._holdings.lags():
+        if reserving.weights() is not None and not self._holdings.newer_are_out():
             return
         newest = self.weights()
         if differ(reserving.weights(), newest):
             refresh(newest)
-            self._holdings.weights.loaded(newest)
+            self._holdings.weights.hold(newest)
 
     def _await_other_weights(self, reserving: Reserving, request: Request, refresh: Refresh | None) -> None:
         """Returns when the worker may hold other weights than those that were refused."""
@@ -165,11 +168,13 @@ class Worker(WorkerSession):
         if refresh is not None:
             self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
             return
-        pause_s = 0.005
-        while not self._holdings.finished and not differ(reserving.weights(), refused):
-            self._holdings.refuse_if_ended()
-            self._looks.wait(pause_s)
-            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+        woken, pause_s = threading.Event(), SHORTEST_LOOK_S
+        with self._holdings.bell.heard_by(woken.set):
+            while not self._holdings.finished and not differ(reserving.weights(), refused):
+                self._holdings.refuse_if_ended()
+                woken.wait(pause_s if reserving.asks else None)
+                woken.clear()
+                pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
     # Weights.
 
@@ -183,10 +188,6 @@ class Worker(WorkerSession):
         weights = weights_of(latest)
         self._holdings.weights.fetched(weights)
         return weights
-
-    def hold(self, version: Version) -> m.Weights:
-        """Says which weights the worker holds, for calls that name none; reserving loops say it themselves."""
-        return self._holdings.observe(version)
 
     # Entries of others, and many at once.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
@@ -12,9 +13,19 @@ from .. import models as m
 from .._call import Call
 from .._calls import Json
 from .._reasons import note_of, reason_of
-from .._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Request, Reserving, differ, is_over, weights_of
+from .._reserving import (
+    LONGEST_LOOK_S,
+    SHORTEST_LOOK_S,
+    WEIGHTS_WAIT_MS,
+    PromptSource,
+    Request,
+    Reserving,
+    differ,
+    is_over,
+    weights_of,
+)
 from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
-from .._weights import Version, VersionSource
+from .._weights import VersionSource
 from ..errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
 from ._serving import AsyncRefresh, Generate, GenerateMember, Serving, all_members, load
 from .slot import Slot
@@ -123,17 +134,20 @@ class Worker(WorkerSession):
             for slot in slots:
                 holdings.add(slot)
             return slots, answer.finished
+        except (VersionTooStale, VersionNotPublished) as refusal:
+            holdings.refused(request.weights, refusal)
+            raise
         finally:
             holdings.reserve_is_unsure(-unsure)
 
     async def _refresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
         """Has the newest weights loaded, if the worker's are not."""
-        if reserving.weights() is not None and not self._holdings.lags():
+        if reserving.weights() is not None and not self._holdings.newer_are_out():
             return
         newest = await self.weights()
         if differ(reserving.weights(), newest):
             await load(refresh, newest)
-            self._holdings.weights.loaded(newest)
+            self._holdings.weights.hold(newest)
 
     async def _await_other_weights(self, reserving: Reserving, request: Request, refresh: AsyncRefresh | None) -> None:
         """Returns when the worker may hold other weights than those that were refused."""
@@ -145,11 +159,19 @@ class Worker(WorkerSession):
         if refresh is not None:
             await self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
             return
-        pause_s = 0.005
-        while not self._holdings.finished and not differ(reserving.weights(), refused):
-            self._holdings.refuse_if_ended()
-            await asyncio.sleep(pause_s)
-            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+        woken, pause_s, loop = asyncio.Event(), SHORTEST_LOOK_S, asyncio.get_running_loop()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nothing of it waits any more.
+                loop.call_soon_threadsafe(woken.set)
+
+        with self._holdings.bell.heard_by(wake):
+            while not self._holdings.finished and not differ(reserving.weights(), refused):
+                self._holdings.refuse_if_ended()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(woken.wait(), pause_s if reserving.asks else None)
+                woken.clear()
+                pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
     # Many at once.
 
@@ -205,10 +227,6 @@ class Worker(WorkerSession):
         weights = weights_of(latest)
         self._holdings.weights.fetched(weights)
         return weights
-
-    def hold(self, version: Version) -> m.Weights:
-        """As :meth:`berth.Worker.hold`."""
-        return self._holdings.observe(version)
 
     # Entries of others, and many at once.
 
