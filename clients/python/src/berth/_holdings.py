@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from . import models as m
 from ._bell import Bell
 from ._call import Memory
+from ._parts import Part, note
 from ._weights import HeldWeights, VersionSource
 from .errors import BerthError, Refused, VersionTooStale
 
@@ -54,8 +55,7 @@ class HeldSlot:
         self._failed = set(grant.members_failed)
         self._gone_members: set[int] = set()
         self._callbacks: list[tuple[int | None, Callable[[str], object]]] = []
-        self._segments: list[m.Segment] = []
-        self._segment_lineage: int | None = None
+        self._parts: list[Part] = []
 
     @property
     def cancelled(self) -> bool:
@@ -85,7 +85,7 @@ class HeldSlot:
     @property
     def segments(self) -> tuple[m.Segment, ...]:
         """The segments noted so far, after the first."""
-        return tuple(self._segments)
+        return tuple(part.segment for part in self._parts)
 
     def on_cancel(self, callback: Callable[[str], object]) -> None:
         """Calls ``callback(reason)`` when it is cancelled, from the heartbeat's thread; at once if it already is."""
@@ -125,18 +125,8 @@ class HeldSlot:
         self._closed = True
         self._holdings.let_go(self.id)
 
-    def _note_segment(self, weights: m.Weights, from_token: int) -> m.Segment:
-        segment = m.Segment(version=weights.version, from_token=from_token)
-        if not self._segments or self._segments[-1] != segment:
-            self._segments.append(segment)
-        self._segment_lineage = weights.lineage
-        return segment
-
-    def _lineage(self) -> int | None:
-        """The lineage of the newest weights that generated it."""
-        if self._segment_lineage is not None:
-            return self._segment_lineage
-        return self.weights.lineage if self.weights else None
+    def _note_segment(self, weights: m.Weights, from_token: int) -> Part:
+        return note(self._parts, Part(weights, from_token))
 
 
 @dataclass

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import models as m
 from ._call import Call
-from ._calls import Json
+from ._finishing import OUTCOMES
+from ._handing_in import HandIn
+from ._many import Many
 from ._reasons import note_of, reason_of
 from ._reserving import (
     LONGEST_LOOK_S,
@@ -21,7 +23,6 @@ from ._reserving import (
     Request,
     Reserving,
     differ,
-    is_over,
     weights_of,
 )
 from ._session import STOP_PATIENCE_S, WorkerSession, grant_of
@@ -203,18 +204,30 @@ class Worker(WorkerSession):
         """Another worker's reservation, to occupy, discard or report members of, which any live session may; it stays the other's."""
         return Slot(m.Grant(id=id, version=0, deadline=0), self._holdings, self._holdings.weights.held, self)
 
-    def occupy_many(self, finished: Sequence[Json]) -> list[m.OccupyResult]:
-        """Hands in up to 1,024 trajectories in one call: objects of ``id`` and the fields of :meth:`Slot.occupy`.
+    def occupy_many(self, finished: Sequence[Mapping[str, Any]]) -> list[m.OccupyResult]:
+        """Hands in many trajectories, 1,024 in a call: objects of ``id`` and the fields of :meth:`Slot.occupy`.
 
-        One that is refused spoils no other: each result has a state or a code.
+        What was noted with :meth:`Slot.segment` of a slot that this worker holds goes along, unless the object has ``segments`` of its
+        own. One that is refused spoils no other: there is a result for each, in their order, with a state or a code.
         """
-        held = self._holdings.weights.held
-        results: list[m.OccupyResult] = self._send(self._calls.occupy_many(finished, held.lineage if held else None))
-        closed = {result.id for result in results if is_over(result)}
-        for slot in self.slots:
-            if slot.id in closed:
-                slot._close()
-        return results
+        many = Many(self._holdings, finished)
+        for handed in many.handed:
+            many.lineages.append(self._say_elder(handed))
+        for page in many.pages():
+            with many.handing_in(page):
+                many.answered(page, self._send(self._calls.occupy_many(page.items, page.lineage)))
+        return many.results()
+
+    def _say_elder(self, handed: HandIn) -> int | None:
+        """Says what older lineages' weights generated. Returns the lineage to hand it in under."""
+        for part in handed.elder:
+            try:
+                self._send(self._calls.segment(handed.id, part))
+            except VersionNotPublished:
+                return part.weights.lineage
+            except OUTCOMES:
+                break  # What became of it the call itself is told.
+        return handed.lineage
 
     def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
         try:

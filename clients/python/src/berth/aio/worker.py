@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import models as m
 from .._call import Call
-from .._calls import Json
+from .._finishing import OUTCOMES
+from .._handing_in import HandIn
+from .._many import Many
 from .._reasons import note_of, reason_of
 from .._reserving import (
     LONGEST_LOOK_S,
@@ -21,7 +23,6 @@ from .._reserving import (
     Request,
     Reserving,
     differ,
-    is_over,
     weights_of,
 )
 from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
@@ -242,17 +243,26 @@ class Worker(WorkerSession):
         """As :meth:`berth.Worker.slot`."""
         return Slot(m.Grant(id=id, version=0, deadline=0), self._holdings, self._holdings.weights.held, self)
 
-    async def occupy_many(self, finished: Sequence[Json]) -> list[m.OccupyResult]:
+    async def occupy_many(self, finished: Sequence[Mapping[str, Any]]) -> list[m.OccupyResult]:
         """As :meth:`berth.Worker.occupy_many`."""
-        held = self._holdings.weights.held
-        results: list[m.OccupyResult] = await self._send(
-            self._calls.occupy_many(finished, held.lineage if held else None)
-        )
-        closed = {result.id for result in results if is_over(result)}
-        for slot in self.slots:
-            if slot.id in closed:
-                slot._close()
-        return results
+        many = Many(self._holdings, finished)
+        for handed in many.handed:
+            many.lineages.append(await self._say_elder(handed))
+        for page in many.pages():
+            with many.handing_in(page):
+                many.answered(page, await self._send(self._calls.occupy_many(page.items, page.lineage)))
+        return many.results()
+
+    async def _say_elder(self, handed: HandIn) -> int | None:
+        """Says what older lineages' weights generated. Returns the lineage to hand it in under."""
+        for part in handed.elder:
+            try:
+                await self._send(self._calls.segment(handed.id, part))
+            except VersionNotPublished:
+                return part.weights.lineage
+            except OUTCOMES:
+                break  # What became of it the call itself is told.
+        return handed.lineage
 
     async def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
         try:
