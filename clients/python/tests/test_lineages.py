@@ -52,7 +52,10 @@ def test_segments_of_weights_that_count_are_kept(ledger: Ledger) -> None:
     slot.segment(NEW_2, 10)
     slot.segment(NEW_3, 20)
     assert slot.occupy(reward=1.0).kept
-    assert [(each.version, each.from_token) for each in run.trajectory(slot.id).segments or []][-2:] == [(2, 10), (3, 20)]
+    assert [(each.version, each.from_token) for each in run.trajectory(slot.id).segments or []][-2:] == [
+        (2, 10),
+        (3, 20),
+    ]
 
 
 def rewound_group(ledger: Ledger) -> tuple[berth.Run, berth.Worker, berth.Slot]:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
+from ._forking import renew_after_fork
 from .errors import MalformedAnswer, Refused
 
 T = TypeVar("T")
@@ -47,6 +48,11 @@ class Memory:
         self._lock = threading.Lock()
         self.seq = 0
         self.lineage = 0
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
 
     def note(self, seq: int | None, lineage: int | None) -> None:
         """Takes down what an answer says; neither ever goes back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from . import models as m
 from ._calls import Json
@@ -84,6 +84,11 @@ class HeldMember(Generic[S]):
 
     def _completed(self, finish: Json) -> HandIn:
         return one_member(self.slot, self.index, self.weights, self._parts, finish)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Member stays in its process: pass the slot's `id` and the `index`, and use `worker.slot(id).member(index)` there"
+        )
 
     def _reported(self, outcome: m.MemberOutcome, *, failed: bool) -> None:
         self.reported = True

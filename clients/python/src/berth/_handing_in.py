@@ -104,7 +104,9 @@ def one_of_many(holdings: Holdings, slot: HeldSlot | None, item: Mapping[str, An
     handed = whole(slot, body, members)
     if item.get("segments") is not None:
         parts = [_part(slot, each, None) for each in item["segments"]]
-        handed = _hand_in(slot.id, {**handed.body, **given(segments=segments_json(parts))}, parts, slot.weights, slot.version)
+        handed = _hand_in(
+            slot.id, {**handed.body, **given(segments=segments_json(parts))}, parts, slot.weights, slot.version
+        )
     return replace(handed, body={"id": slot.id, **handed.body})
 
 

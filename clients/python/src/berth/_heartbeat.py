@@ -29,18 +29,26 @@ class HeartbeatThread:
         self._holdings = holdings
         self._said: Weights | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._beat_until_stopped, name=f"berth-heartbeat-{holdings.worker}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=f"berth-heartbeat-{holdings.worker}", daemon=True)
 
     def start(self) -> None:
         """Starts the thread, after one heartbeat: from then on the session is known."""
-        self._send(self._holdings.next_beat(), 0, is_first=True)
+        try:
+            self._send(self._holdings.next_beat(), 0, is_first=True)
+        except BaseException:
+            self._sender.close()
+            raise
         self._thread.start()
 
     def stop(self) -> None:
         """Ends it. A heartbeat that waits at the server is left to run out."""
         self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            self._beat_until_stopped()
+        finally:
+            self._sender.close()
 
     def _beat_until_stopped(self) -> None:
         # Three beats a lease: one may be lost.

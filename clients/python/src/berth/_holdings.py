@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from . import models as m
 from ._bell import Bell
@@ -103,6 +104,12 @@ class HeldSlot:
         if self._reason is not None:
             return self._reason
         return "group_filled" if member is not None and member in self._gone_members else None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} stays in the process whose heartbeat keeps it: pass its `id`, and use `worker.slot(id)` or "
+            "`worker.claim(id)` of a worker there"
+        )
 
     def _cancel(self, reason: str, members: Iterable[int] | None = None) -> None:
         with self._lock:

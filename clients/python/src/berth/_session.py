@@ -7,6 +7,7 @@ import uuid
 from . import models as m
 from ._call import Memory
 from ._calls import RunCalls
+from ._forking import renew_after_fork
 from ._heartbeat import HeartbeatThread
 from ._holdings import Holdings
 from ._sender import Endpoint
@@ -29,9 +30,17 @@ class WorkerSession:
         self._open_holdings: Holdings | None = None
         self._open_calls: WorkerCalls | None = None
         self._heartbeat: HeartbeatThread | None = None
+        self._is_forked = False
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """The heartbeat's thread lives in the parent, with all that is held: here the session is not open."""
+        self._is_forked = self._is_forked or self._heartbeat is not None
+        self._open_holdings = self._open_calls = self._heartbeat = None
 
     def _begin(self, status: m.RunStatus, calls: RunCalls, memory: Memory, endpoint: Endpoint) -> HeartbeatThread:
         """The session of a run that stands like this; its heartbeat is to be started."""
+        self._is_forked = False
         self._open_holdings = Holdings(
             self.name, self.session, status.config, memory, status.policy_version, status.finished
         )
@@ -48,14 +57,22 @@ class WorkerSession:
     @property
     def _holdings(self) -> Holdings:
         if self._open_holdings is None:
-            raise NotOpen(f"worker {self.name} is used outside its `with` block")
+            raise self._not_open()
         return self._open_holdings
 
     @property
     def _calls(self) -> WorkerCalls:
         if self._open_calls is None:
-            raise NotOpen(f"worker {self.name} is used outside its `with` block")
+            raise self._not_open()
         return self._open_calls
+
+    def _not_open(self) -> NotOpen:
+        if self._is_forked:
+            return NotOpen(
+                f"worker {self.name} was opened before this process was forked, and its heartbeat is its parent's: "
+                "open one of another name here, and pass it the ids of slots"
+            )
+        return NotOpen(f"worker {self.name} is used outside its `with` block")
 
     @property
     def policy_version(self) -> int:

@@ -32,7 +32,7 @@ def connect(
 
 
 class Client:
-    """A server. Safe to use from many threads; a forked process must make its own."""
+    """A server. Safe to use from many threads; a forked process makes connections of its own."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

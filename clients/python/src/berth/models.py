@@ -319,6 +319,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.trajectories)
 
+    def __getitem__(self, index: int) -> Trajectory:
+        return self.trajectories[index]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NextBatch:

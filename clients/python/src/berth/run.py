@@ -167,9 +167,7 @@ class Run:
         """The event log behind sequence number ``after``, up to its end."""
         return self._all(lambda next: self._calls.events(next or after, None, trajectory, 0))
 
-    def follow(
-        self, *, after: int = 0, wait_ms: int = 30_000, until_finished: bool = False
-    ) -> Iterator[looking.Event]:
+    def follow(self, *, after: int = 0, wait_ms: int = 30_000, until_finished: bool = False) -> Iterator[looking.Event]:
         """The event log behind ``after``; at its end it waits for more, for ever. Each event comes once, whatever is restarted.
 
         With ``until_finished`` it ends when the run is finished and all events up to then were given.

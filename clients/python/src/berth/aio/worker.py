@@ -55,6 +55,8 @@ class Worker(WorkerSession):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_forked:
+            return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
         reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
         if self._holdings.ended_by is None:
