@@ -115,4 +115,50 @@ def test_a_worker_that_is_done_leaves_no_thread_and_no_connection(real_server: s
         heartbeat = worker._heartbeat
         assert heartbeat is not None
     wait_until(lambda: not any(thread.name == "berth-heartbeat-w" for thread in threading.enumerate()))
-    assert heartbeat._sender.connections.http.is_closed
+    assert heartbeat._sender.connections.is_closed
+
+
+def test_a_client_that_was_closed_says_so() -> None:
+    with Fake().connect() as client:
+        run = client.run("r", batch_size=1, max_staleness=1)
+    client.close()
+    with pytest.raises(berth.NotOpen, match="closed"):
+        run.status()
+
+
+def test_a_worker_is_opened_once_at_a_time() -> None:
+    worker = Fake().run().worker("w")
+    with worker:
+        with pytest.raises(berth.BerthError, match="open already"):
+            worker.__enter__()
+        assert worker.reserve_up_to(1, 0) != []
+    with worker:
+        assert worker._sender.retry.patience_s == worker.run._sender.retry.patience_s, "as patient as before"
+
+
+def test_a_name_that_no_worker_may_have_is_refused_by_what_it_is(real_server: str) -> None:
+    run = Real(real_server).run()
+    worker = run.worker("a/b")
+    for _ in range(2):
+        with pytest.raises(berth.InvalidRequest):
+            worker.__enter__()
+    with pytest.raises(berth.UnknownTrajectory):
+        run.trajectory("a/b")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "berth.internal", "ftp://berth.internal"])
+def test_an_address_that_cannot_be_called_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="begins with http"):
+        berth.connect(url)
+
+
+def test_a_token_that_cannot_be_sent_is_refused_at_once_and_not_shown() -> None:
+    with pytest.raises(ValueError, match="line break") as refusal:
+        berth.connect("http://127.0.0.1:8080", token="secret\n")
+    assert "secret" not in str(refusal.value)
+
+
+def test_no_proxy_is_asked_for_this_machine(real_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert Real(real_server).run().status().policy_version == 0

@@ -12,7 +12,7 @@ import httpx
 
 from ._call import Call, Memory, answer_of, request_of
 from ._forking import renew_after_fork
-from .errors import BerthError, Refused, Unreachable
+from .errors import BerthError, NotOpen, Refused, Unreachable
 from .retry import Retry
 
 T = TypeVar("T")
@@ -29,15 +29,26 @@ class Endpoint:
     transport: httpx.BaseTransport | None = None
     async_transport: httpx.AsyncBaseTransport | None = None
 
-    def _headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+    def __post_init__(self) -> None:
+        # What no call could be sent with is said at once, and not after the patience of the first; the token is not shown.
+        if httpx.URL(self.url).scheme not in ("http", "https"):
+            raise ValueError(f"the address of a server begins with http:// or https://, and {self.url!r} does not")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
+            raise ValueError("the token holds a space, a line break or another character that no token has")
+
+    def _options(self) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        # A proxy that the environment names leads to other machines, not to this one.
+        host = httpx.URL(self.url).host
+        mounts = {f"all://{f'[{host}]' if ':' in host else host}": None} if host in LOOPBACK else None
+        return {"base_url": self.url, "headers": headers, "limits": UNLIMITED, "mounts": mounts}
 
     def blocking(self) -> Sender:
         """A sender for synchronous code."""
 
         # Any number of slots may wait at once: a pool's limit would only make them wait for each other.
         def connections() -> httpx.Client:
-            return httpx.Client(base_url=self.url, headers=self._headers(), transport=self.transport, limits=UNLIMITED)
+            return httpx.Client(transport=self.transport, **self._options())
 
         return Sender(OfThisProcess(connections), self.retry)
 
@@ -45,12 +56,13 @@ class Endpoint:
         """A sender for asyncio."""
 
         def connections() -> httpx.AsyncClient:
-            transport = self.async_transport
-            return httpx.AsyncClient(base_url=self.url, headers=self._headers(), transport=transport, limits=UNLIMITED)
+            return httpx.AsyncClient(transport=self.async_transport, **self._options())
 
         return AsyncSender(OfThisProcess(connections), self.retry)
 
 
+#: This machine, as its own addresses call it.
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=64)
 
 
@@ -75,7 +87,14 @@ class OfThisProcess(Generic[H]):
         """The client of this process."""
         if self._http is None:
             self._http = self._make()
+        if self._http.is_closed:
+            raise NotOpen("the client was closed")
         return self._http
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether they were closed in this process."""
+        return self._http is not None and self._http.is_closed
 
 
 class _Attempts:
@@ -131,7 +150,8 @@ class Sender:
 
     def close(self) -> None:
         """Closes the connections."""
-        self.connections.http.close()
+        if not self.connections.is_closed:
+            self.connections.http.close()
 
 
 @dataclass(frozen=True)
@@ -160,4 +180,5 @@ class AsyncSender:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self.connections.http.aclose()
+        if not self.connections.is_closed:
+            await self.connections.http.aclose()

@@ -13,7 +13,7 @@ from ._holdings import Holdings
 from ._sender import Endpoint
 from ._weights import Version
 from ._worker_calls import WorkerCalls
-from .errors import NotOpen
+from .errors import BerthError, NotOpen
 
 #: How long a worker that stops tries to give its reservations back; what it can't, its lease will, in seconds.
 STOP_PATIENCE_S = 5.0
@@ -40,6 +40,8 @@ class WorkerSession:
 
     def _begin(self, status: m.RunStatus, calls: RunCalls, memory: Memory, endpoint: Endpoint) -> HeartbeatThread:
         """The session of a run that stands like this; its heartbeat is to be started."""
+        if self._heartbeat is not None:
+            raise BerthError(f"worker {self.name} is open already")
         self._is_forked = False
         self._open_holdings = Holdings(
             self.name, self.session, status.config, memory, status.policy_version, status.finished

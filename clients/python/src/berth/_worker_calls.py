@@ -8,7 +8,7 @@ from typing import Any
 
 from . import models as m
 from ._call import MARGIN_S, Call
-from ._calls import Json, RunCalls, given, reads
+from ._calls import Json, RunCalls, given, name_in_path, reads
 from ._decode import decode
 from ._handing_in import HandIn
 from ._holdings import Beat, Holdings
@@ -57,14 +57,14 @@ class WorkerCalls:
             body["version"], body["lineage"] = beat.weights.version, beat.weights.lineage
         # A connection that went dead is given up while there is time for another beat.
         margin_s = min(MARGIN_S, self._holdings.config.lease_ms / 3000)
-        path = f"/workers/{self._holdings.worker}/heartbeat"
+        path = f"/workers/{name_in_path(self._holdings.worker)}/heartbeat"
         return self._run.post(
             path, reads(m.Heartbeat), body, wait_ms=wait_ms, margin_s=margin_s, sits_out_recovery=True
         )
 
     def occupy(self, handed: HandIn, lineage: int | None) -> Call[m.Occupied]:
         body = {**self.caller, **handed.body, **given(lineage=lineage)}
-        return self._post(f"/trajectories/{handed.id}/occupy", reads(m.Occupied), body)
+        return self._post(f"/trajectories/{name_in_path(handed.id)}/occupy", reads(m.Occupied), body)
 
     def occupy_many(self, items: Sequence[Json], lineage: int | None) -> Call[list[m.OccupyResult]]:
         def read(answer: Any) -> list[m.OccupyResult]:
@@ -75,7 +75,7 @@ class WorkerCalls:
 
     def member(self, handed: HandIn, index: int, lineage: int | None) -> Call[m.MemberOutcome]:
         body = {**self.caller, **handed.body, **given(lineage=lineage)}
-        return self._post(f"/trajectories/{handed.id}/members/{index}", reads(m.MemberOutcome), body)
+        return self._post(f"/trajectories/{name_in_path(handed.id)}/members/{index}", reads(m.MemberOutcome), body)
 
     def segment(self, id: str, part: Part) -> Call[list[m.Segment]]:
         def read(answer: Any) -> list[m.Segment]:
@@ -83,10 +83,10 @@ class WorkerCalls:
 
         weights = part.weights
         body = {**self.caller, "version": weights.version, "lineage": weights.lineage, "from_token": part.from_token}
-        return self._post(f"/trajectories/{id}/segments", read, {**body, **given(member=part.member)})
+        return self._post(f"/trajectories/{name_in_path(id)}/segments", read, {**body, **given(member=part.member)})
 
     def claim(self, id: str) -> Call[m.Trajectory]:
-        return self._post(f"/trajectories/{id}/claim", reads(m.Trajectory), dict(self.caller))
+        return self._post(f"/trajectories/{name_in_path(id)}/claim", reads(m.Trajectory), dict(self.caller))
 
     def discard(self, id: str, reason: str, note: str | None, requeue: bool) -> Call[m.Discarded]:
         # Without a prompt queue there is nothing to put a prompt back into.

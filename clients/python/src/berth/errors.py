@@ -35,7 +35,7 @@ class NotPublished(BerthError):
 
 
 class NotOpen(BerthError):
-    """A worker or trainer was used outside its ``with`` block."""
+    """A worker or trainer was used outside its ``with`` block, or in a fork of its process, or a client after it was closed."""
 
 
 class Refused(BerthError):

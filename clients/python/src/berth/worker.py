@@ -47,8 +47,13 @@ class Worker(WorkerSession):
         self._sender = run._sender
 
     def __enter__(self) -> Worker:
+        self._sender = self.run._sender
         heartbeat = self._begin(self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
-        heartbeat.start()
+        try:
+            heartbeat.start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(

@@ -48,8 +48,13 @@ class Worker(WorkerSession):
         self._sender = run._sender
 
     async def __aenter__(self) -> Worker:
+        self._sender = self.run._sender
         heartbeat = self._begin(await self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
-        await asyncio.to_thread(heartbeat.start)
+        try:
+            await asyncio.to_thread(heartbeat.start)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     async def __aexit__(
