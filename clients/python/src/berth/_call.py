@@ -46,8 +46,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.seq = 0
-        self.lineage = 0
+        self.seq: int = 0
+        self.lineage: int = 0
         renew_after_fork(self)
 
     def _after_fork(self) -> None:

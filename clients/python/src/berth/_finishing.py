@@ -55,7 +55,7 @@ class HeldMember(Generic[S]):
         """Which candidate it is, from 0."""
         self.weights = weights
         """The weights that generate it, at its start."""
-        self.reported = False
+        self.reported: bool = False
         """Whether this process has reported it."""
         self._parts: list[Part] = []
 

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import models as m
 from ._bell import Bell
@@ -29,19 +29,19 @@ class HeldSlot:
     """The part of a reservation that knows no I/O: what was granted, and whether it is still wanted."""
 
     def __init__(self, grant: m.Grant, holdings: Holdings, weights: m.Weights | None) -> None:
-        self.id = grant.id
+        self.id: str = grant.id
         """The entry's id, which fences it."""
-        self.prompt = grant.prompt
+        self.prompt: str | None = grant.prompt
         """The prompt's name."""
-        self.data = grant.data
+        self.data: Any = grant.data
         """The prompt's data: what was fed with it."""
-        self.version = grant.version
+        self.version: int = grant.version
         """The policy version that the entry was admitted under."""
-        self.deadline = grant.deadline
+        self.deadline: int = grant.deadline
         """The last batch, by version, that may train it."""
-        self.attempt = grant.attempt
+        self.attempt: int = grant.attempt
         """How often this prompt was tried, this time included; from 1."""
-        self.adopted = grant.adopted
+        self.adopted: bool = grant.adopted
         """Whether this is a group that another worker began."""
         self.weights = weights
         """The weights that the worker held when this was granted."""
@@ -163,7 +163,7 @@ class Holdings:
     weights: HeldWeights = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bell = Bell()
+        self.bell: Bell = Bell()
         self.weights = HeldWeights(self.memory, self.bell.ring)
         self._next_buffer = 0
         #: Weights that a Reserve was refused for, and the lineage that the run had then.

@@ -25,7 +25,7 @@ class WorkerSession:
     def __init__(self, name: str, session: str | None) -> None:
         self.name = name
         """The worker's name. A new process of the same name replaces the old one, whose reservations are freed at once."""
-        self.session = session or uuid.uuid4().hex
+        self.session: str = session or uuid.uuid4().hex
         """The session's token. A process that can resume its predecessor's generations keeps the token."""
         self._open_holdings: Holdings | None = None
         self._open_calls: WorkerCalls | None = None

@@ -26,7 +26,7 @@ class HeldWeights:
         self._memory = memory
         self._changed = changed
         #: How often the worker was told what it holds: what a reserving loop was given before is older.
-        self.times_told = 0
+        self.times_told: int = 0
         self._lock = threading.Lock()
         self._held: Weights | None = None
         self._fetched: dict[int, Weights] = {}

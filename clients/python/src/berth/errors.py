@@ -52,7 +52,7 @@ class Refused(BerthError):
         self.problem = problem
         """The whole RFC 9457 document."""
         self.code = str(problem.get("code", self.code))
-        self.detail = str(problem.get("detail", ""))
+        self.detail: str = str(problem.get("detail", ""))
         super().__init__(f"{call}: {status} {self.code}: {self.detail}")
 
     def __reduce__(self) -> tuple[type[Refused], tuple[str, int, dict[str, Any]]]:

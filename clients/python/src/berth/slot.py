@@ -20,7 +20,7 @@ from .errors import BerthError, Refused, SlotCancelled
 if TYPE_CHECKING:
     from .worker import Worker
 
-logger = logging.getLogger("berth")
+logger: logging.Logger = logging.getLogger("berth")
 
 
 class Slot(Finishing, HeldSlot):

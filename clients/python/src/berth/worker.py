@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 T = TypeVar("T")
-logger = logging.getLogger("berth")
+logger: logging.Logger = logging.getLogger("berth")
 
 
 class Worker(WorkerSession):

@@ -21,7 +21,7 @@ from ._interruption import Interruption
 if TYPE_CHECKING:
     from .worker import Worker
 
-logger = logging.getLogger("berth")
+logger: logging.Logger = logging.getLogger("berth")
 
 
 class Slot(Finishing):
