@@ -282,10 +282,15 @@ def test_everything_there_is_to_look_at(ledger: Ledger) -> None:
         async for event in run.follow(after=1):
             assert event.seq == 2
             break
+        await run.drain()
+        async with run.trainer(resume_from=0) as trainer:
+            async for batch in trainer:
+                await trainer.publish(f"file:///{batch.version + 1}")
+        assert [event.type async for event in run.follow(until_finished=True)][-1] == "publish"
         assert (await run.buffers(slots=True)).buffers[0].slots[0].state == "empty"
-        assert (await run.weights()).version == 0
+        assert (await run.weights()).version == 1
         assert (await run.configure(lease_ms=2000)).config.lease_ms == 2000
-        assert (await run.publish_initial("file:///0", epoch=1)).policy_version == 0
+        assert (await run.publish_initial("file:///0", epoch=2)).policy_version == 1
         assert run.name in [each.run async for each in ledger.connect_async().runs()]
         await run.delete()
 

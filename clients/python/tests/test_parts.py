@@ -16,10 +16,10 @@ from berth import errors
 from berth._call import Call, Memory, answer_of
 from berth._decode import decode
 from berth._feeding import pages
+from berth._handing_in import finish_json
 from berth._holdings import HeldSlot, Holdings
 from berth._reasons import LEDGER_REASONS, note_of, reason_of
 from berth._weights import HeldWeights
-from berth._worker_calls import finish_json
 
 CONFIG = berth.RunConfig(batch_size=1, max_staleness=1, slots_per_buffer=1)
 

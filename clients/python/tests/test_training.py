@@ -228,3 +228,17 @@ def test_the_event_log_is_read_and_followed(ledger: Ledger) -> None:
     followed = run.follow(after=events[-1].seq)
     with thread(lambda: fill(run, 1, worker="another")):
         assert next(followed).seq == events[-1].seq + 1
+
+
+def test_the_event_log_is_followed_until_the_run_is_finished(ledger: Ledger) -> None:
+    run = ledger.run(batch_size=2)
+    seen: list[str] = []
+    with thread(lambda: seen.extend(event.type for event in run.follow(until_finished=True))):
+        wait_until(lambda: "run_created" in seen)
+        fill(run, 1)
+        run.drain()
+        with run.trainer() as trainer:
+            assert next(iter(trainer)).final
+            trainer.publish("file:///1")
+    assert seen.count("occupy") == 1 and seen[-1] == "publish"
+    assert [event.type for event in run.follow(until_finished=True)] == seen, "it is finished already"

@@ -23,7 +23,15 @@ def rollout(run: berth.Run, engine: Engine) -> int:
         for slot in worker.reserve(lambda: engine.version, refresh=engine.load):
             reward, tokens = engine.generate(slot.data)
             done += slot.occupy(reward=reward, tokens=tokens).kept
+        if worker.lags:
+            worker.hold(berth.Weights(version=3, lineage=0))
+        newer = berth.Weights(version=4, lineage=1)
+        worker.slot("an id").occupy(members=[berth.MemberResult(index=0, version=newer, segments=[(newer, 12), (5, 20)])])
     return done
+
+
+def watch(run: berth.Run) -> list[str]:
+    return [event.type for event in run.follow(until_finished=True)]
 
 
 def train(run: berth.Run, step: int | None) -> float:

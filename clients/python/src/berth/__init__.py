@@ -4,9 +4,9 @@
 """
 
 from ._feeding import PromptLike
+from ._handing_in import MemberResult, SegmentLike
 from ._reserving import PromptSource, Refresh
 from ._weights import Version, VersionSource
-from ._worker_calls import MemberResult
 from .client import Client, connect
 from .errors import (
     BatchPruned,
@@ -159,6 +159,7 @@ __all__ = [
     "RunExists",
     "RunStatus",
     "Segment",
+    "SegmentLike",
     "SegmentOutOfOrder",
     "Share",
     "Slot",

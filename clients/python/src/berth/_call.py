@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
+from ._forking import renew_after_fork
 from .errors import MalformedAnswer, Refused
 
 T = TypeVar("T")
@@ -45,8 +46,13 @@ class Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.seq = 0
-        self.lineage = 0
+        self.seq: int = 0
+        self.lineage: int = 0
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
 
     def note(self, seq: int | None, lineage: int | None) -> None:
         """Takes down what an answer says; neither ever goes back."""

@@ -21,6 +21,11 @@ def reads(kind: type[T]) -> Any:
     return functools.partial(decode, kind)
 
 
+def name_in_path(name: str) -> str:
+    """A name or an id, as one part of a path whatever is in it."""
+    return quote(name, safe="")
+
+
 def given(**fields: Any) -> Json:
     """The fields that were given: left out, the contract's defaults hold."""
     return {name: value for name, value in fields.items() if value is not None}
@@ -51,7 +56,7 @@ class RunCalls:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.root = f"/v1/runs/{quote(name, safe='')}"
+        self.root = f"/v1/runs/{name_in_path(name)}"
 
     def get(self, path: str, read: Any, *, wait_ms: int = 0, **query: Any) -> Call[Any]:
         if wait_ms:
@@ -127,7 +132,9 @@ class RunCalls:
         body = {**caller, **given(reason=reason, note=note)}
         if requeue:
             body["requeue"] = True
-        return self.post(f"/trajectories/{id}/discard", reads(m.Discarded), body, sits_out_recovery=bool(caller))
+        return self.post(
+            f"/trajectories/{name_in_path(id)}/discard", reads(m.Discarded), body, sits_out_recovery=bool(caller)
+        )
 
     # Looking.
 
@@ -141,7 +148,7 @@ class RunCalls:
         return self.get("/distribution", reads(looking.Distribution))
 
     def trajectory(self, id: str) -> Call[m.Trajectory]:
-        return self.get(f"/trajectories/{id}", reads(m.Trajectory))
+        return self.get(f"/trajectories/{name_in_path(id)}", reads(m.Trajectory))
 
     def trajectories(self, after: Any, worker: str | None, state: str | None) -> Call[tuple[list[m.Trajectory], Any]]:
         return self.get("/trajectories", page_of("trajectories", m.Trajectory), after=after, worker=worker, state=state)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from . import models as m
-from ._calls import Json, given
+from ._calls import Json
+from ._handing_in import HandIn, one_member
 from ._holdings import HeldSlot, Holdings
+from ._parts import Part, note
 from ._weights import Version
-from ._worker_calls import member_segments
 from .errors import SlotCancelled, Superseded, TrajectoryDiscarded, TrajectoryTaken, UnknownTrajectory
 
 #: Refusals that say what became of the entry: it is gone, and its worker can do nothing about it.
@@ -54,10 +55,9 @@ class HeldMember(Generic[S]):
         """Which candidate it is, from 0."""
         self.weights = weights
         """The weights that generate it, at its start."""
-        self.reported = False
+        self.reported: bool = False
         """Whether this process has reported it."""
-        self._segments: list[m.Segment] = []
-        self._segment_lineage: int | None = None
+        self._parts: list[Part] = []
 
     @property
     def cancelled(self) -> bool:
@@ -79,24 +79,16 @@ class HeldMember(Generic[S]):
         if reason is not None:
             raise SlotCancelled(self.slot.id, reason)
 
-    def _note_segment(self, weights: m.Weights, from_token: int) -> m.Segment:
-        segment = m.Segment(version=weights.version, from_token=from_token)
-        if not self._segments or self._segments[-1] != segment:
-            self._segments.append(segment)
-        self._segment_lineage = weights.lineage
-        return segment
+    def _note_segment(self, weights: m.Weights, from_token: int) -> Part:
+        return note(self._parts, Part(weights, from_token, self.index))
 
-    def _lineage(self) -> int | None:
-        if self._segment_lineage is not None:
-            return self._segment_lineage
-        return self.weights.lineage if self.weights else None
+    def _completed(self, finish: Json) -> HandIn:
+        return one_member(self.slot, self.index, self.weights, self._parts, finish)
 
-    def _completed(self, finish: Json) -> Json:
-        version = self.weights.version if self.weights else None
-        return {
-            **finish,
-            **given(version=version, lineage=self._lineage(), segments=member_segments(version, self._segments)),
-        }
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Member stays in its process: pass the slot's `id` and the `index`, and use `worker.slot(id).member(index)` there"
+        )
 
     def _reported(self, outcome: m.MemberOutcome, *, failed: bool) -> None:
         self.reported = True

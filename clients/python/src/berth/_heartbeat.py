@@ -29,18 +29,26 @@ class HeartbeatThread:
         self._holdings = holdings
         self._said: Weights | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._beat_until_stopped, name=f"berth-heartbeat-{holdings.worker}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=f"berth-heartbeat-{holdings.worker}", daemon=True)
 
     def start(self) -> None:
         """Starts the thread, after one heartbeat: from then on the session is known."""
-        self._send(self._holdings.next_beat(), 0, is_first=True)
+        try:
+            self._send(self._holdings.next_beat(), 0, is_first=True)
+        except BaseException:
+            self._sender.close()
+            raise
         self._thread.start()
 
     def stop(self) -> None:
         """Ends it. A heartbeat that waits at the server is left to run out."""
         self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            self._beat_until_stopped()
+        finally:
+            self._sender.close()
 
     def _beat_until_stopped(self) -> None:
         # Three beats a lease: one may be lost.
@@ -68,7 +76,7 @@ class HeartbeatThread:
 
     def _beat(self, wait_ms: int) -> None:
         beat = self._holdings.next_beat()
-        if wait_ms and beat.lags and beat.weights != self._said:
+        if wait_ms and beat.newer_are_out and beat.weights != self._said:
             # A heartbeat that waits while newer weights are out names none: what the worker holds is said before.
             self._send(beat, 0)
             beat = self._holdings.next_beat()
@@ -78,6 +86,6 @@ class HeartbeatThread:
         # Only the first may be repeated as it is: what a later one says to be held may not be all that is held when it arrives.
         call = replace(self._calls.heartbeat(beat, wait_ms), repeatable=is_first)
         answer = self._sender.send(call, self._holdings.memory)
-        if not (wait_ms and beat.lags):
+        if not (wait_ms and beat.newer_are_out):
             self._said = beat.weights
         self._holdings.told(beat, answer)

@@ -8,11 +8,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from . import models as m
+from ._bell import Bell
 from ._call import Memory
+from ._parts import Part, note
 from ._weights import HeldWeights, VersionSource
-from .errors import BerthError
+from .errors import BerthError, Refused, VersionTooStale
 
 logger = logging.getLogger("berth")
 
@@ -26,19 +29,19 @@ class HeldSlot:
     """The part of a reservation that knows no I/O: what was granted, and whether it is still wanted."""
 
     def __init__(self, grant: m.Grant, holdings: Holdings, weights: m.Weights | None) -> None:
-        self.id = grant.id
+        self.id: str = grant.id
         """The entry's id, which fences it."""
-        self.prompt = grant.prompt
+        self.prompt: str | None = grant.prompt
         """The prompt's name."""
-        self.data = grant.data
+        self.data: Any = grant.data
         """The prompt's data: what was fed with it."""
-        self.version = grant.version
+        self.version: int = grant.version
         """The policy version that the entry was admitted under."""
-        self.deadline = grant.deadline
+        self.deadline: int = grant.deadline
         """The last batch, by version, that may train it."""
-        self.attempt = grant.attempt
+        self.attempt: int = grant.attempt
         """How often this prompt was tried, this time included; from 1."""
-        self.adopted = grant.adopted
+        self.adopted: bool = grant.adopted
         """Whether this is a group that another worker began."""
         self.weights = weights
         """The weights that the worker held when this was granted."""
@@ -53,8 +56,7 @@ class HeldSlot:
         self._failed = set(grant.members_failed)
         self._gone_members: set[int] = set()
         self._callbacks: list[tuple[int | None, Callable[[str], object]]] = []
-        self._segments: list[m.Segment] = []
-        self._segment_lineage: int | None = None
+        self._parts: list[Part] = []
 
     @property
     def cancelled(self) -> bool:
@@ -84,7 +86,7 @@ class HeldSlot:
     @property
     def segments(self) -> tuple[m.Segment, ...]:
         """The segments noted so far, after the first."""
-        return tuple(self._segments)
+        return tuple(part.segment for part in self._parts)
 
     def on_cancel(self, callback: Callable[[str], object]) -> None:
         """Calls ``callback(reason)`` when it is cancelled, from the heartbeat's thread; at once if it already is."""
@@ -102,6 +104,12 @@ class HeldSlot:
         if self._reason is not None:
             return self._reason
         return "group_filled" if member is not None and member in self._gone_members else None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} stays in the process whose heartbeat keeps it: pass its `id`, and use `worker.slot(id)` or "
+            "`worker.claim(id)` of a worker there"
+        )
 
     def _cancel(self, reason: str, members: Iterable[int] | None = None) -> None:
         with self._lock:
@@ -124,18 +132,8 @@ class HeldSlot:
         self._closed = True
         self._holdings.let_go(self.id)
 
-    def _note_segment(self, weights: m.Weights, from_token: int) -> m.Segment:
-        segment = m.Segment(version=weights.version, from_token=from_token)
-        if not self._segments or self._segments[-1] != segment:
-            self._segments.append(segment)
-        self._segment_lineage = weights.lineage
-        return segment
-
-    def _lineage(self) -> int | None:
-        """The lineage of the newest weights that generated it."""
-        if self._segment_lineage is not None:
-            return self._segment_lineage
-        return self.weights.lineage if self.weights else None
+    def _note_segment(self, weights: m.Weights, from_token: int) -> Part:
+        return note(self._parts, Part(weights, from_token))
 
 
 @dataclass
@@ -146,7 +144,7 @@ class Beat:
     holding: list[str] | None
     acknowledged: list[str]
     #: Whether newer weights than the worker's are out, so that waiting for newer ones would not wait.
-    lags: bool
+    newer_are_out: bool
     finished: bool
 
 
@@ -165,7 +163,11 @@ class Holdings:
     weights: HeldWeights = field(init=False)
 
     def __post_init__(self) -> None:
-        self.weights = HeldWeights(self.memory)
+        self.bell: Bell = Bell()
+        self.weights = HeldWeights(self.memory, self.bell.ring)
+        self._next_buffer = 0
+        #: Weights that a Reserve was refused for, and the lineage that the run had then.
+        self._refused: tuple[m.Weights, int] | None = None
         self._lock = threading.Lock()
         # Weak: what the generating code has dropped is not held, and the ledger gives its place to others.
         self._slots: weakref.WeakValueDictionary[str, HeldSlot] = weakref.WeakValueDictionary()
@@ -197,23 +199,46 @@ class Holdings:
         """The weights that the worker holds now."""
         return self.weights.observe(source)
 
-    def lags(self) -> bool:
-        """Whether newer weights than the worker's are out."""
+    def newer_are_out(self) -> bool:
+        """Whether newer weights than the worker's are out; it may still be granted something under its own."""
         held = self.weights.held
         return held is not None and (held.version < self.policy_version or held.lineage < self.memory.lineage)
 
+    def lags(self) -> bool:
+        """Whether the worker's weights are too old for a grant, as far as is known here."""
+        held = self.weights.held
+        if held is None:
+            return False
+        if self._refused == (held, self.memory.lineage):
+            return True
+        if held.version >= self.policy_version:
+            return held.version > self.policy_version and held.lineage < self.memory.lineage
+        return held.version + self.config.max_staleness < max(self.policy_version, self._next_buffer)
+
+    def refused(self, weights: m.Weights, refusal: Refused) -> None:
+        """A Reserve under these weights was refused: they are too old, abandoned, or not yet published."""
+        policy_version = int(refusal.problem.get("policy_version", self.policy_version))
+        self.heard(policy_version, self.finished)
+        if isinstance(refusal, VersionTooStale) or weights.version <= policy_version:
+            self._refused = weights, self.memory.lineage
+
+    def granted(self, answer: m.Reservation) -> None:
+        """A Reserve was answered."""
+        self._refused = None
+        self.heard(answer.policy_version, answer.finished, answer.next_buffer)
+
     def next_beat(self) -> Beat:
         """What is to be said now. Acknowledgements stay until :meth:`told` hears that they arrived."""
-        lags = self.lags()
+        newer_are_out = self.newer_are_out()
         with self._lock:
             # What can't be listed whole is not listed: the rest would be given to others.
             is_sure = self._unsure_reserves == 0 and len(self._slots) <= MOST_LISTED
             holding = list(self._slots) if is_sure else None
-            return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), lags, self.finished)
+            return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), newer_are_out, self.finished)
 
     def told(self, beat: Beat, answer: m.Heartbeat) -> None:
         """Takes in the answer to a heartbeat, and tells the generating code what was cancelled."""
-        self.heard(answer.policy_version, answer.finished)
+        self.heard(answer.policy_version, answer.finished, answer.next_buffer)
         with self._lock:
             arrived = set(beat.acknowledged)
             self._acknowledged = [id for id in self._acknowledged if id not in arrived]
@@ -225,11 +250,15 @@ class Holdings:
             known = set(self._acknowledged)
             self._acknowledged.extend(each.id for _, each in pending if each.id not in known)
 
-    def heard(self, policy_version: int, finished: bool) -> None:
+    def heard(self, policy_version: int, finished: bool, next_buffer: int | None = None) -> None:
         """What an answer says of the run."""
         if policy_version != self.policy_version:
             self.policy_version, self._news_at = policy_version, time.monotonic()
-        self.finished = finished
+        if next_buffer is not None:
+            self._next_buffer = next_buffer
+        was_finished, self.finished = self.finished, finished
+        if finished and not was_finished:
+            self.bell.ring()
 
     def reserve_wait_ms(self) -> int:
         """How long a Reserve may wait. It goes on under the weights that it names when newer ones come out meanwhile, so that it
@@ -241,6 +270,7 @@ class Holdings:
         """The session is over: everything that the worker still does is for nothing."""
         if self.ended_by is None:
             self.ended_by = error
+        self.bell.ring()
         for slot in self.open_slots():
             slot._cancel(reason)
 

@@ -15,8 +15,9 @@ from .errors import BerthError
 
 #: How long one call for other weights than those that were refused waits.
 WEIGHTS_WAIT_MS = 10_000
-#: How long to wait between two looks at an engine whose weights are too old, at most.
+#: How long to wait between two looks at an engine whose weights are too old, if it can only be asked.
 LONGEST_LOOK_S = 0.5
+SHORTEST_LOOK_S = 0.005
 
 PromptSource = Iterable[Union[str, m.Prompt]]
 
@@ -43,15 +44,22 @@ class Reserving:
         self._holdings = holdings
         self._calls = calls
         self._version = version
+        self._times_told = holdings.weights.times_told
         self._prompts = iter(prompts) if prompts is not None else None
         self._waiting: list[m.Prompt] = []
         self._adopt = adopt
 
+    @property
+    def asks(self) -> bool:
+        """Whether the version is a function. A number counts until the worker is told what it holds instead."""
+        return callable(self._version)
+
     def weights(self) -> m.Weights | None:
         """The weights that the worker holds, or None if it never said."""
-        if self._version is not None:
-            return self._holdings.observe(self._version)
-        return self._holdings.weights.held
+        held = self._holdings.weights
+        if self._version is None or (not self.asks and held.times_told != self._times_told):
+            return held.held
+        return held.observe(self._version)
 
     def request(self, count: int, wait_ms: int | None = None) -> Request | None:
         """The next Reserve of at most so many entries, or None when the prompts are used up. It waits as long as is sensible, or ``wait_ms``."""
@@ -71,7 +79,7 @@ class Reserving:
 
     def grants(self, answer: m.Reservation) -> list[m.Grant]:
         """What was granted, each with the data of its prompt."""
-        self._holdings.heard(answer.policy_version, answer.finished)
+        self._holdings.granted(answer)
         granted = []
         for grant in answer.granted:
             if self._prompts is not None and not grant.adopted:

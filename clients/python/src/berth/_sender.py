@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import httpx
 
 from ._call import Call, Memory, answer_of, request_of
-from .errors import BerthError, Refused, Unreachable
+from ._forking import renew_after_fork
+from .errors import BerthError, NotOpen, Refused, Unreachable
 from .retry import Retry
 
 T = TypeVar("T")
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 
 @dataclass(frozen=True)
@@ -22,29 +24,77 @@ class Endpoint:
     """Where a server is and how it is spoken to; a client of either form can be made of it."""
 
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     retry: Retry
     transport: httpx.BaseTransport | None = None
     async_transport: httpx.AsyncBaseTransport | None = None
 
-    def _headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+    def __post_init__(self) -> None:
+        # What no call could be sent with is said at once, and not after the patience of the first; the token is not shown.
+        if httpx.URL(self.url).scheme not in ("http", "https"):
+            raise ValueError(f"the address of a server begins with http:// or https://, and {self.url!r} does not")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
+            raise ValueError("the token holds a space, a line break or another character that no token has")
+
+    def _options(self) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        # A proxy that the environment names leads to other machines, not to this one.
+        host = httpx.URL(self.url).host
+        mounts = {f"all://{f'[{host}]' if ':' in host else host}": None} if host in LOOPBACK else None
+        return {"base_url": self.url, "headers": headers, "limits": UNLIMITED, "mounts": mounts}
 
     def blocking(self) -> Sender:
         """A sender for synchronous code."""
+
         # Any number of slots may wait at once: a pool's limit would only make them wait for each other.
-        http = httpx.Client(base_url=self.url, headers=self._headers(), transport=self.transport, limits=UNLIMITED)
-        return Sender(http, self.retry)
+        def connections() -> httpx.Client:
+            return httpx.Client(transport=self.transport, **self._options())
+
+        return Sender(OfThisProcess(connections), self.retry)
 
     def asynchronous(self) -> AsyncSender:
         """A sender for asyncio."""
-        http = httpx.AsyncClient(
-            base_url=self.url, headers=self._headers(), transport=self.async_transport, limits=UNLIMITED
-        )
-        return AsyncSender(http, self.retry)
+
+        def connections() -> httpx.AsyncClient:
+            return httpx.AsyncClient(transport=self.async_transport, **self._options())
+
+        return AsyncSender(OfThisProcess(connections), self.retry)
 
 
+#: This machine, as its own addresses call it.
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+
+
+class OfThisProcess(Generic[H]):
+    """An HTTP client; a forked process makes its own."""
+
+    def __init__(self, make: Callable[[], H]) -> None:
+        self._make: Callable[[], H] = make
+        self._http: H | None = make()
+        #: Those of parents: to close them is not this process's business.
+        self._inherited: list[H] = []
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """Lets go of the parent's connections."""
+        if self._http is not None:
+            self._inherited.append(self._http)
+            self._http = None
+
+    @property
+    def http(self) -> H:
+        """The client of this process."""
+        if self._http is None:
+            self._http = self._make()
+        if self._http.is_closed:
+            raise NotOpen("the client was closed")
+        return self._http
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether they were closed in this process."""
+        return self._http is not None and self._http.is_closed
 
 
 class _Attempts:
@@ -74,7 +124,7 @@ class _Attempts:
 class Sender:
     """Sends calls and blocks until they are answered. Safe to use from many threads."""
 
-    http: httpx.Client
+    connections: OfThisProcess[httpx.Client]
     retry: Retry
 
     def send(
@@ -85,10 +135,10 @@ class Sender:
         on_failure: Callable[[], None] = lambda: None,
     ) -> T:
         """The answer. ``on_failure`` hears of each attempt whose effect is unknown."""
-        attempts = _Attempts(self.retry, call)
+        attempts, http = _Attempts(self.retry, call), self.connections.http
         while True:
             try:
-                return answer_of(call, self.http.send(request_of(self.http, call, memory)), memory)
+                return answer_of(call, http.send(request_of(http, call, memory)), memory)
             except (httpx.TransportError, Refused) as error:
                 pause = attempts.pause_s(error)
             on_failure()
@@ -100,24 +150,25 @@ class Sender:
 
     def close(self) -> None:
         """Closes the connections."""
-        self.http.close()
+        if not self.connections.is_closed:
+            self.connections.http.close()
 
 
 @dataclass(frozen=True)
 class AsyncSender:
     """Sends calls from asyncio."""
 
-    http: httpx.AsyncClient
+    connections: OfThisProcess[httpx.AsyncClient]
     retry: Retry
 
     async def send(
         self, call: Call[T], memory: Memory | None = None, *, on_failure: Callable[[], None] = lambda: None
     ) -> T:
         """The answer, as :meth:`Sender.send`."""
-        attempts = _Attempts(self.retry, call)
+        attempts, http = _Attempts(self.retry, call), self.connections.http
         while True:
             try:
-                return answer_of(call, await self.http.send(request_of(self.http, call, memory)), memory)
+                return answer_of(call, await http.send(request_of(http, call, memory)), memory)
             except (httpx.TransportError, Refused) as error:
                 pause = attempts.pause_s(error)
             on_failure()
@@ -129,4 +180,5 @@ class AsyncSender:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self.http.aclose()
+        if not self.connections.is_closed:
+            await self.connections.http.aclose()

@@ -22,8 +22,11 @@ class HeldWeights:
     engine that returns :class:`Weights` leaves nothing to be guessed.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, changed: Callable[[], object] = lambda: None) -> None:
         self._memory = memory
+        self._changed = changed
+        #: How often the worker was told what it holds: what a reserving loop was given before is older.
+        self.times_told: int = 0
         self._lock = threading.Lock()
         self._held: Weights | None = None
         self._fetched: dict[int, Weights] = {}
@@ -62,7 +65,10 @@ class HeldWeights:
             while len(self._fetched) > 16:
                 del self._fetched[next(iter(self._fetched))]
 
-    def loaded(self, weights: Weights) -> None:
-        """The worker has loaded exactly these."""
+    def hold(self, version: Version) -> Weights:
+        """The worker has loaded exactly these; whoever waits for that is woken."""
         with self._lock:
-            self._held = weights
+            weights = self._held = self._named(version)
+            self.times_told += 1
+        self._changed()
+        return weights

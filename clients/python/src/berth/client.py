@@ -23,7 +23,7 @@ def connect(
     retry: Retry | None = None,
     transport: httpx.BaseTransport | None = None,
 ) -> Client:
-    """A client of the server at ``url``, as ``http://127.0.0.1:8080``. Nothing is sent yet.
+    """A client of the server at ``url``, as ``http://127.0.0.1:8080``. Nothing is sent yet; :class:`ValueError` if nothing could be.
 
     ``token`` is sent as a bearer token; ``retry`` bounds the repetition of calls; ``transport`` replaces the network, as
     :mod:`berth.fake` does.
@@ -32,7 +32,7 @@ def connect(
 
 
 class Client:
-    """A server. Safe to use from many threads; a forked process must make its own."""
+    """A server. Safe to use from many threads; a forked process makes connections of its own."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

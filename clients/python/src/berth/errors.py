@@ -25,13 +25,17 @@ class SlotCancelled(BerthError):
         self.id = id
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[SlotCancelled], tuple[str, str]]:
+        # Exceptions go from process to process, as between the actors of a Ray job.
+        return type(self), (self.id, self.reason)
+
 
 class NotPublished(BerthError):
     """The trainer asked for the next batch before it published the version that the last one trains into."""
 
 
 class NotOpen(BerthError):
-    """A worker or trainer was used outside its ``with`` block."""
+    """A worker or trainer was used outside its ``with`` block, or in a fork of its process, or a client after it was closed."""
 
 
 class Refused(BerthError):
@@ -48,8 +52,11 @@ class Refused(BerthError):
         self.problem = problem
         """The whole RFC 9457 document."""
         self.code = str(problem.get("code", self.code))
-        self.detail = str(problem.get("detail", ""))
+        self.detail: str = str(problem.get("detail", ""))
         super().__init__(f"{call}: {status} {self.code}: {self.detail}")
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, int, dict[str, Any]]]:
+        return type(self), (self.call, self.status, self.problem)
 
     def __init_subclass__(cls) -> None:
         Refused._by_code[cls.code] = cls

@@ -212,6 +212,7 @@ class Heartbeat:
     lease_expires_in_ms: int
     policy_version: int
     lineage: int
+    next_buffer: int = 0
     cancelled: list[Cancelled] = field(default_factory=list)
     finished: bool = False
 
@@ -317,6 +318,9 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.trajectories)
+
+    def __getitem__(self, index: int) -> Trajectory:
+        return self.trajectories[index]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,13 +167,21 @@ class Run:
         """The event log behind sequence number ``after``, up to its end."""
         return self._all(lambda next: self._calls.events(next or after, None, trajectory, 0))
 
-    def follow(self, *, after: int = 0, wait_ms: int = 30_000) -> Iterator[looking.Event]:
-        """The event log behind ``after``, for ever: at its end it waits for more. Each event comes once, whatever is restarted."""
+    def follow(self, *, after: int = 0, wait_ms: int = 30_000, until_finished: bool = False) -> Iterator[looking.Event]:
+        """The event log behind ``after``; at its end it waits for more, for ever. Each event comes once, whatever is restarted.
+
+        With ``until_finished`` it ends when the run is finished and all events up to then were given.
+        """
         while True:
-            events, _ = self._send(self._calls.events(after, None, None, wait_ms))
+            events, more = self._send(self._calls.events(after, None, None, wait_ms))
             for event in events:
                 after = event.seq
                 yield event
+            if until_finished and more is None:
+                # The step that finishes a run is an event, which ends the wait; what is logged until this answer is given first.
+                status = self.status()
+                if status.finished and status.seq <= after:
+                    return
 
     def _all(self, page: Callable[[Any], Call[tuple[list[T], Any]]]) -> Iterator[T]:
         after: Any = None

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import models as m
 from ._call import Call
-from ._calls import Json
+from ._finishing import OUTCOMES
+from ._handing_in import HandIn
+from ._many import Many
 from ._reasons import note_of, reason_of
 from ._reserving import (
     LONGEST_LOOK_S,
+    SHORTEST_LOOK_S,
     WEIGHTS_WAIT_MS,
     PromptSource,
     Refresh,
     Request,
     Reserving,
     differ,
-    is_over,
     weights_of,
 )
 from ._session import STOP_PATIENCE_S, WorkerSession, grant_of
-from ._weights import Version, VersionSource
+from ._weights import VersionSource
 from .errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
 from .slot import Slot
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 T = TypeVar("T")
-logger = logging.getLogger("berth")
+logger: logging.Logger = logging.getLogger("berth")
 
 
 class Worker(WorkerSession):
@@ -43,16 +45,22 @@ class Worker(WorkerSession):
         self.run = run
         """The run."""
         self._sender = run._sender
-        self._looks = threading.Event()
 
     def __enter__(self) -> Worker:
+        self._sender = self.run._sender
         heartbeat = self._begin(self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
-        heartbeat.start()
+        try:
+            heartbeat.start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_forked:
+            return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
         reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
         if self._holdings.ended_by is None:
@@ -81,7 +89,7 @@ class Worker(WorkerSession):
         ``version`` says which policy version the engine's weights are: a number, :class:`Weights`, or a function that is asked
         before every call. ``refresh`` is called with newer :class:`Weights` in this thread, between two slots, and returns when
         they are loaded; without it, the engine is taken to be updated elsewhere, and the loop waits while its weights are too
-        old. ``prompts`` are for a run without a prompt queue: names, or :class:`Prompt` with their data. ``adopt`` takes over
+        old: until :meth:`hold` says newer ones, or the function does. ``prompts`` are for a run without a prompt queue: names, or :class:`Prompt` with their data. ``adopt`` takes over
         groups of workers that died (by default as the run's ``adopt_groups`` says).
         """
         reserving = Reserving(self._holdings, self._calls, version, prompts, adopt)
@@ -143,17 +151,20 @@ class Worker(WorkerSession):
             for slot in slots:
                 holdings.add(slot)
             return slots, answer.finished
+        except (VersionTooStale, VersionNotPublished) as refusal:
+            holdings.refused(request.weights, refusal)
+            raise
         finally:
             holdings.reserve_is_unsure(-unsure)
 
     def _refresh(self, reserving: Reserving, refresh: Refresh) -> None:
         """Has the newest weights loaded, if the worker's are not."""
-        if reserving.weights() is not None and not self._holdings.lags():
+        if reserving.weights() is not None and not self._holdings.newer_are_out():
             return
         newest = self.weights()
         if differ(reserving.weights(), newest):
             refresh(newest)
-            self._holdings.weights.loaded(newest)
+            self._holdings.weights.hold(newest)
 
     def _await_other_weights(self, reserving: Reserving, request: Request, refresh: Refresh | None) -> None:
         """Returns when the worker may hold other weights than those that were refused."""
@@ -165,11 +176,13 @@ class Worker(WorkerSession):
         if refresh is not None:
             self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
             return
-        pause_s = 0.005
-        while not self._holdings.finished and not differ(reserving.weights(), refused):
-            self._holdings.refuse_if_ended()
-            self._looks.wait(pause_s)
-            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+        woken, pause_s = threading.Event(), SHORTEST_LOOK_S
+        with self._holdings.bell.heard_by(woken.set):
+            while not self._holdings.finished and not differ(reserving.weights(), refused):
+                self._holdings.refuse_if_ended()
+                woken.wait(pause_s if reserving.asks else None)
+                woken.clear()
+                pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
     # Weights.
 
@@ -183,10 +196,6 @@ class Worker(WorkerSession):
         weights = weights_of(latest)
         self._holdings.weights.fetched(weights)
         return weights
-
-    def hold(self, version: Version) -> m.Weights:
-        """Says which weights the worker holds, for calls that name none; reserving loops say it themselves."""
-        return self._holdings.observe(version)
 
     # Entries of others, and many at once.
 
@@ -202,18 +211,30 @@ class Worker(WorkerSession):
         """Another worker's reservation, to occupy, discard or report members of, which any live session may; it stays the other's."""
         return Slot(m.Grant(id=id, version=0, deadline=0), self._holdings, self._holdings.weights.held, self)
 
-    def occupy_many(self, finished: Sequence[Json]) -> list[m.OccupyResult]:
-        """Hands in up to 1,024 trajectories in one call: objects of ``id`` and the fields of :meth:`Slot.occupy`.
+    def occupy_many(self, finished: Sequence[Mapping[str, Any]]) -> list[m.OccupyResult]:
+        """Hands in many trajectories, 1,024 in a call: objects of ``id`` and the fields of :meth:`Slot.occupy`.
 
-        One that is refused spoils no other: each result has a state or a code.
+        What was noted with :meth:`Slot.segment` of a slot that this worker holds goes along, unless the object has ``segments`` of its
+        own. One that is refused spoils no other: there is a result for each, in their order, with a state or a code.
         """
-        held = self._holdings.weights.held
-        results: list[m.OccupyResult] = self._send(self._calls.occupy_many(finished, held.lineage if held else None))
-        closed = {result.id for result in results if is_over(result)}
-        for slot in self.slots:
-            if slot.id in closed:
-                slot._close()
-        return results
+        many = Many(self._holdings, finished)
+        for handed in many.handed:
+            many.lineages.append(self._say_elder(handed))
+        for page in many.pages():
+            with many.handing_in(page):
+                many.answered(page, self._send(self._calls.occupy_many(page.items, page.lineage)))
+        return many.results()
+
+    def _say_elder(self, handed: HandIn) -> int | None:
+        """Says what older lineages' weights generated. Returns the lineage to hand it in under."""
+        for part in handed.elder:
+            try:
+                self._send(self._calls.segment(handed.id, part))
+            except VersionNotPublished:
+                return part.weights.lineage
+            except OUTCOMES:
+                break  # What became of it the call itself is told.
+        return handed.lineage
 
     def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
         try:

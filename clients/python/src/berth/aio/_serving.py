@@ -141,7 +141,7 @@ class Serving:
             newest = await self._worker.weights(after=held, wait_ms=NEWS_WAIT_MS)
             if differ(held, newest):
                 await load(refresh, newest)
-                self._worker._holdings.weights.loaded(newest)
+                self._worker._holdings.weights.hold(newest)
                 held = newest
 
     @staticmethod

@@ -157,13 +157,20 @@ class Run:
         """As :meth:`berth.Run.events`."""
         return self._all(lambda next: self._calls.events(next or after, None, trajectory, 0))
 
-    async def follow(self, *, after: int = 0, wait_ms: int = 30_000) -> AsyncIterator[looking.Event]:
+    async def follow(
+        self, *, after: int = 0, wait_ms: int = 30_000, until_finished: bool = False
+    ) -> AsyncIterator[looking.Event]:
         """As :meth:`berth.Run.follow`."""
         while True:
-            events, _ = await self._send(self._calls.events(after, None, None, wait_ms))
+            events, more = await self._send(self._calls.events(after, None, None, wait_ms))
             for event in events:
                 after = event.seq
                 yield event
+            if until_finished and more is None:
+                # The step that finishes a run is an event, which ends the wait; what is logged until this answer is given first.
+                status = await self.status()
+                if status.finished and status.seq <= after:
+                    return
 
     async def _all(self, page: Callable[[Any], Call[tuple[list[T], Any]]]) -> AsyncIterator[T]:
         after: Any = None

@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import models as m
 from .._calls import Json, given
 from .._finishing import OUTCOMES, Finishing, HeldMember
+from .._handing_in import HandIn, MemberResult, finish_json, whole
 from .._holdings import Holdings
 from .._reasons import note_of, reason_of
 from .._reserving import outcome_of
 from .._weights import Version
-from .._worker_calls import MemberResult, finish_json
 from ..errors import BerthError, Refused, SlotCancelled
 from ._interruption import Interruption
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-logger = logging.getLogger("berth")
+logger: logging.Logger = logging.getLogger("berth")
 
 
 class Slot(Finishing):
@@ -48,10 +48,11 @@ class Slot(Finishing):
     ) -> m.Occupied:
         """As :meth:`berth.Slot.occupy`."""
         finish = finish_json(reward, tokens, payload, meta)
-        call = self._worker._calls.occupy(self, finish, members)
+        handed = whole(self, finish, members)
         self._in_doubt = True
         try:
-            occupied = await self._worker._send(call)
+            lineage = await self._worker._say_elder(handed)
+            occupied = await self._worker._send(self._worker._calls.occupy(handed, lineage))
         except OUTCOMES as error:
             occupied = outcome_of(error)
         except Refused as error:
@@ -74,9 +75,9 @@ class Slot(Finishing):
 
     async def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
         """As :meth:`berth.Slot.segment`."""
-        segment = self._note_segment(self._worker._holdings.weights.name(version), from_token)
+        part = self._note_segment(self._worker._holdings.weights.name(version), from_token)
         if report:
-            await self._worker._send(self._worker._calls.segment(self, segment, self._lineage(), None))
+            await self._worker._send(self._worker._calls.segment(self.id, part))
 
     def member(self, index: int, *, version: Version | None = None) -> Member:
         """As :meth:`berth.Slot.member`."""
@@ -143,25 +144,26 @@ class Member(HeldMember[Slot]):
 
     async def fail(self, note: str | None = None) -> m.MemberOutcome:
         """As :meth:`berth.Member.fail`."""
-        return await self._report({"failed": True, **given(note=note)})
+        return await self._report(HandIn(self.slot.id, {"failed": True, **given(note=note)}, None))
 
     async def segment(self, version: Version, from_token: int, *, report: bool = False) -> None:
         """As :meth:`berth.Slot.segment`, of this member."""
         worker = self.slot._worker
-        segment = self._note_segment(worker._holdings.weights.name(version), from_token)
+        part = self._note_segment(worker._holdings.weights.name(version), from_token)
         if report:
-            await worker._send(worker._calls.segment(self.slot, segment, self._lineage(), self.index))
+            await worker._send(worker._calls.segment(self.slot.id, part))
 
-    async def _report(self, body: dict[str, Any]) -> m.MemberOutcome:
+    async def _report(self, handed: HandIn) -> m.MemberOutcome:
         worker = self.slot._worker
         self._in_doubt = True
         try:
-            outcome = await worker._send(worker._calls.member(self.slot, self.index, body))
+            lineage = await worker._say_elder(handed)
+            outcome = await worker._send(worker._calls.member(handed, self.index, lineage))
         except OUTCOMES as error:
             outcome = m.MemberOutcome(state="discarded", reason=outcome_of(error).reason)
         finally:
             self._in_doubt = False
-        self._reported(outcome, failed="failed" in body)
+        self._reported(outcome, failed="failed" in handed.body)
         return outcome
 
     async def __aenter__(self) -> Member:

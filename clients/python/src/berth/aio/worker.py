@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import models as m
 from .._call import Call
-from .._calls import Json
+from .._finishing import OUTCOMES
+from .._handing_in import HandIn
+from .._many import Many
 from .._reasons import note_of, reason_of
-from .._reserving import LONGEST_LOOK_S, WEIGHTS_WAIT_MS, PromptSource, Request, Reserving, differ, is_over, weights_of
+from .._reserving import (
+    LONGEST_LOOK_S,
+    SHORTEST_LOOK_S,
+    WEIGHTS_WAIT_MS,
+    PromptSource,
+    Request,
+    Reserving,
+    differ,
+    weights_of,
+)
 from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
-from .._weights import Version, VersionSource
+from .._weights import VersionSource
 from ..errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
 from ._serving import AsyncRefresh, Generate, GenerateMember, Serving, all_members, load
 from .slot import Slot
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 T = TypeVar("T")
-logger = logging.getLogger("berth")
+logger: logging.Logger = logging.getLogger("berth")
 
 
 class Worker(WorkerSession):
@@ -36,13 +48,20 @@ class Worker(WorkerSession):
         self._sender = run._sender
 
     async def __aenter__(self) -> Worker:
+        self._sender = self.run._sender
         heartbeat = self._begin(await self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
-        await asyncio.to_thread(heartbeat.start)
+        try:
+            await asyncio.to_thread(heartbeat.start)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_forked:
+            return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
         reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
         if self._holdings.ended_by is None:
@@ -123,17 +142,20 @@ class Worker(WorkerSession):
             for slot in slots:
                 holdings.add(slot)
             return slots, answer.finished
+        except (VersionTooStale, VersionNotPublished) as refusal:
+            holdings.refused(request.weights, refusal)
+            raise
         finally:
             holdings.reserve_is_unsure(-unsure)
 
     async def _refresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
         """Has the newest weights loaded, if the worker's are not."""
-        if reserving.weights() is not None and not self._holdings.lags():
+        if reserving.weights() is not None and not self._holdings.newer_are_out():
             return
         newest = await self.weights()
         if differ(reserving.weights(), newest):
             await load(refresh, newest)
-            self._holdings.weights.loaded(newest)
+            self._holdings.weights.hold(newest)
 
     async def _await_other_weights(self, reserving: Reserving, request: Request, refresh: AsyncRefresh | None) -> None:
         """Returns when the worker may hold other weights than those that were refused."""
@@ -145,11 +167,19 @@ class Worker(WorkerSession):
         if refresh is not None:
             await self.weights(after=refused, wait_ms=WEIGHTS_WAIT_MS)
             return
-        pause_s = 0.005
-        while not self._holdings.finished and not differ(reserving.weights(), refused):
-            self._holdings.refuse_if_ended()
-            await asyncio.sleep(pause_s)
-            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+        woken, pause_s, loop = asyncio.Event(), SHORTEST_LOOK_S, asyncio.get_running_loop()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nothing of it waits any more.
+                loop.call_soon_threadsafe(woken.set)
+
+        with self._holdings.bell.heard_by(wake):
+            while not self._holdings.finished and not differ(reserving.weights(), refused):
+                self._holdings.refuse_if_ended()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(woken.wait(), pause_s if reserving.asks else None)
+                woken.clear()
+                pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
     # Many at once.
 
@@ -206,10 +236,6 @@ class Worker(WorkerSession):
         self._holdings.weights.fetched(weights)
         return weights
 
-    def hold(self, version: Version) -> m.Weights:
-        """As :meth:`berth.Worker.hold`."""
-        return self._holdings.observe(version)
-
     # Entries of others, and many at once.
 
     async def claim(self, id: str) -> Slot:
@@ -224,17 +250,26 @@ class Worker(WorkerSession):
         """As :meth:`berth.Worker.slot`."""
         return Slot(m.Grant(id=id, version=0, deadline=0), self._holdings, self._holdings.weights.held, self)
 
-    async def occupy_many(self, finished: Sequence[Json]) -> list[m.OccupyResult]:
+    async def occupy_many(self, finished: Sequence[Mapping[str, Any]]) -> list[m.OccupyResult]:
         """As :meth:`berth.Worker.occupy_many`."""
-        held = self._holdings.weights.held
-        results: list[m.OccupyResult] = await self._send(
-            self._calls.occupy_many(finished, held.lineage if held else None)
-        )
-        closed = {result.id for result in results if is_over(result)}
-        for slot in self.slots:
-            if slot.id in closed:
-                slot._close()
-        return results
+        many = Many(self._holdings, finished)
+        for handed in many.handed:
+            many.lineages.append(await self._say_elder(handed))
+        for page in many.pages():
+            with many.handing_in(page):
+                many.answered(page, await self._send(self._calls.occupy_many(page.items, page.lineage)))
+        return many.results()
+
+    async def _say_elder(self, handed: HandIn) -> int | None:
+        """Says what older lineages' weights generated. Returns the lineage to hand it in under."""
+        for part in handed.elder:
+            try:
+                await self._send(self._calls.segment(handed.id, part))
+            except VersionNotPublished:
+                return part.weights.lineage
+            except OUTCOMES:
+                break  # What became of it the call itself is told.
+        return handed.lineage
 
     async def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
         try:

@@ -126,7 +126,7 @@ def occupy_one(run: RunState, session: Session | None, id: str, body: Json) -> J
     if entry.state == "discarded" and entry.reason not in LATE_REASONS:
         raise conflict("trajectory_discarded", reason=entry.reason)
     segments = body.get("segments") or []
-    if entry.state == "reserved" and any(run.is_abandoned(each["version"], lineage) for each in segments):
+    if entry.state == "reserved" and any(run.is_abandoned(version, lineage) for version in _named(body)):
         run.discard(entry, "rewound", by=session)
         raise conflict("trajectory_discarded", reason="rewound")
     _check_segments(run, entry.version, [*entry.segments, *segments])
@@ -138,6 +138,13 @@ def occupy_one(run: RunState, session: Session | None, id: str, body: Json) -> J
     entry.finish = {key: body[key] for key in FINISH_FIELDS if body.get(key) is not None}
     entry.segments = entry.segments + [each for each in segments if each not in entry.segments]
     return _finish(run, session, entry)
+
+
+def _named(body: Json) -> list[int]:
+    """The versions that an occupy names, in its segments and its members."""
+    members = [each for each in body.get("members") or [] if not each.get("failed")]
+    segments = [each for part in [body, *members] for each in part.get("segments") or []]
+    return [each["version"] for each in [*segments, *members] if each.get("version") is not None]
 
 
 def _finish(run: RunState, session: Session | None, entry: Entry) -> Json:
@@ -265,12 +272,13 @@ def segment(run: RunState, id: str, body: Json) -> Json:
     """Records that generation goes on under a newer version."""
     session = sessions.enter(run, body.get("worker"), body.get("session"))
     entry = run.entry(id)
-    if entry.state == "discarded":
+    if entry.state == "discarded" and entry.reason not in LATE_REASONS:
         raise conflict("trajectory_discarded", reason=entry.reason)
     sessions.weights_of(run, session, body["version"], body.get("lineage"))
     new = {"version": body["version"], "from_token": body["from_token"]}
     member_index = body.get("member")
     if member_index is not None:
+        entry.touch(new["version"])
         return {"segments": [new]}
     if not entry.segments or entry.segments[-1] != new:
         _check_segments(run, entry.version, [*entry.segments, new])
