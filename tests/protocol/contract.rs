@@ -35,6 +35,25 @@ async fn a_server_shows_the_same_document() {
     assert_eq!(shown, generated);
 }
 
+#[tokio::test]
+async fn a_browser_is_shown_the_document_with_nothing_from_elsewhere() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let url = |path: &str| format!("{}{path}", ledger.client().url());
+
+    let answer = wire::send(Request::get(url("/docs")), "").await;
+    assert_eq!(answer.headers()["location"], "/docs/");
+    let page = wire::get(&url("/docs/")).await;
+    let sources: Vec<_> = page.split(['"']).filter(|word| word.starts_with("./")).collect();
+    assert!(sources.contains(&"./swagger-ui-bundle.js"), "{page}");
+    assert!(!page.contains("http://") && !page.contains("https://"), "{page}");
+    for source in sources {
+        let answer = wire::send(Request::get(url(&format!("/docs/{source}"))), "").await;
+        assert_eq!(answer.status(), 200, "{source}");
+    }
+    let settings = wire::get(&url("/docs/swagger-initializer.js")).await;
+    assert!(settings.contains(r#""url": "/openapi.json""#), "{settings}");
+}
+
 /// With what each of them needs, every call of the document succeeds.
 #[tokio::test]
 async fn every_call_of_the_document_is_served() {

@@ -1,5 +1,6 @@
 //! The routes, by resource, and the `OpenAPI` document that is generated from them.
 
+mod browser;
 mod document;
 mod draining;
 mod events;
@@ -75,9 +76,11 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(health::readyz))
 }
 
-/// All routes, with the document of them.
+/// All routes, with the document of them and its browser.
 pub(super) fn all() -> OpenApiRouter<App> {
-    documented().route("/openapi.json", get(async || Json(openapi_document())))
+    documented()
+        .route("/openapi.json", get(async || Json(openapi_document())))
+        .merge(browser::browser().into())
 }
 
 /// The `OpenAPI` document, generated from the handlers. `openapi.json` is a copy of it that a test compares.
