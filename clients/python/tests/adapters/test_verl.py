@@ -17,7 +17,7 @@ try:
     from verl.experimental.fully_async_policy.message_queue import MessageQueueClient
 
     from berth.adapters import verl as adapter
-    from berth.adapters._verl_sides import Filling, filling_now
+    from berth.adapters._verl_sides import Filling, _member, _span, filling_now
 except ImportError as missing:
     pytest.skip(f"NOT RUN: verl is not installed whole: {missing}", allow_module_level=True)
 
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.experimental import fully_async_policy
+from verl.experimental.fully_async_policy import fully_async_main
 
 import berth
 
@@ -311,3 +312,70 @@ def test_the_samples_of_versions_before_a_checkpoint_are_removed(queue: Any) -> 
         await queue.rollout.end()
 
     asyncio.run(rollout())
+
+
+class HangsOnce(verl_job.Engine):
+    """An engine whose first generation never ends."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def generate_sequences_single(self, prompts: Any) -> Any:
+        if not self.begun.is_set():
+            self.begun.set()
+            await asyncio.Event().wait()
+        return await super().generate_sequences_single(prompts)
+
+
+def test_a_sample_that_the_ledger_gives_up_is_generated_again_from_its_prompt(queue: Any) -> None:
+    async def rollout() -> None:
+        rollouter = verl_job.Rollouter(Rollout.queue_config)
+        engine = rollouter.async_rollout_manager = HangsOnce()
+        await rollouter.init_workers()
+        await rollouter.set_message_queue_client(queue)
+        await rollouter.hold_weights(await asyncio.to_thread(queue.publish, 0))
+        prompts = prepare_single_generation_data({"question": torch.tensor([[7]])}, Rollout.queue_config)
+        await rollouter.pending_queue.put(RolloutSample(prompts, "sample_0_7", 0, {}))
+        # From here on it is verl's own: it takes the prompt, and processes it.
+        sample = await rollouter.pending_queue.get()
+        generation = asyncio.create_task(rollouter._process_single_sample_streaming(sample))
+        await engine.begun.wait()
+        (reserved,) = queue._looking().trajectories()
+        queue._looking().discard(reserved, "hung")
+        await generation
+        assert engine.generated == 1 and rollouter.total_generated_samples == 1
+        (finished,) = queue._looking().trajectories(state="occupied")
+        assert finished.prompt == reserved.prompt and finished.id != reserved.id
+        # Question 7: three tokens and four, rewards 1 and 0.
+        assert [(each.tokens, each.reward, each.version) for each in finished.members] == [(3, 1.0, 0), (4, 0.0, 0)]
+        await queue.rollout.end()
+
+    asyncio.run(rollout())
+
+
+def test_responses_that_newer_weights_went_on_with_say_so(queue: Any) -> None:
+    batch = verl_job.response(
+        prepare_single_generation_data({"question": torch.tensor([[7]])}, Rollout.queue_config), 2, 3
+    )
+    member = _member(batch, 0, _span(batch, 0))
+    assert member.version == 2 and member.segments == [berth.Segment(version=3, from_token=2)]
+
+
+def test_the_task_runner_puts_the_parts_into_verls_job(
+    queue: Any, real_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = ("FullyAsyncRollouter", "FullyAsyncTrainer", "MessageQueue", "MessageQueueClient")
+    theirs = {name: getattr(fully_async_main, name) for name in named}
+    for name in named:
+        monkeypatch.setattr(fully_async_main, name, theirs[name])
+    runner = adapter._Runner
+    monkeypatch.setattr(runner.__mro__[1], "_initialize_components", lambda self, config: None)
+    runner()._initialize_components(verl_job.configuration(real_server, tmp_path, total=16))
+    for name, ours in (("FullyAsyncRollouter", adapter.Rollouter), ("FullyAsyncTrainer", adapter.Trainer)):
+        made = getattr(fully_async_main, name)
+        assert issubclass(made.__ray_metadata__.modified_class, ours)
+        assert made._default_options == theirs[name]._default_options
+    client = fully_async_main.MessageQueueClient(fully_async_main.MessageQueue.remote(None, 6))
+    assert client.settings == queue.settings
