@@ -204,6 +204,7 @@ def test_the_documented_script_reads_verls_configuration_with_the_ledgers_beside
     command = [sys.executable, "train.py", *own, "--cfg", "job", "--package", "async_training.berth"]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "url: http://berth:8080\nrun: grpo-7b\n" in shown.stdout
+    assert list(inspect.signature(fully_async_main.main.__wrapped__).parameters) == ["config"]
 
 
 class Rollout:
@@ -259,6 +260,22 @@ def test_samples_that_verl_would_have_dropped_wait_for_a_place_and_are_assembled
         await asyncio.to_thread(queue.publish, 2)
         assert await queue.get_sample() == (None, 0)
         assert queue._looking().status().totals.discarded == {"drained": 1}
+
+    asyncio.run(rollout_and_train())
+
+
+def test_the_end_comes_after_the_whole_steps_of_a_last_batch_that_is_too_short(queue: Any) -> None:
+    async def rollout_and_train() -> None:
+        await queue.rollout.hold(await asyncio.to_thread(queue.publish, 0))
+        for number in range(7):
+            assert await Rollout(queue).hand_in(number)
+        assert all([(await queue.get_sample())[0] for _ in range(4)])
+        await asyncio.to_thread(queue.publish, 1)
+        assert all([(await queue.get_sample())[0] for _ in range(2)])
+        await queue.put_sample(None)
+        # One more sample, too few for a step: verl drops it at the end, which comes whenever it is asked for.
+        seventh, end, still = [await queue.get_sample() for _ in range(3)]
+        assert seventh[0] is not None and end == still == (None, 0)
 
     asyncio.run(rollout_and_train())
 

@@ -75,7 +75,7 @@ def response(prompts: DataProto, first: int, last: int) -> DataProto:
 
 
 class Engine:
-    """In place of the agent loop and its servers. A response takes as many turns of the event loop as it is told."""
+    """In place of the agent loop and its servers. A response takes at most 30 ms."""
 
     version = -1
     generated: int = 0

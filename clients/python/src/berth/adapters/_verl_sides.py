@@ -138,11 +138,14 @@ class TrainSide:
         self._in_hand: list[berth.Trajectory] = []
         self._files: dict[int, list[Path]] = {}
         self._lock = threading.Lock()
+        self._is_over = False
 
     def next_sample(self) -> tuple[bytes | None, int]:
         with self._lock:
             while not self._in_hand:
-                piece = next(self._pieces, None)
+                piece = None if self._is_over else next(self._pieces, None)
+                # verl neither syncs nor publishes a last batch that is too short: nothing more is asked for after it.
+                self._is_over = piece is None or piece.final
                 if piece is None:
                     return None, 0
                 self._in_hand = list(piece)

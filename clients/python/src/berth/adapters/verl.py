@@ -83,12 +83,13 @@ class Rollouter(FullyAsyncRollouter.__ray_metadata__.modified_class):  # type: i
         await super().set_message_queue_client(message_queue_client)
         self.pending_queue = _ReservingQueue(message_queue_client.rollout, self.pending_queue.maxsize)
 
-    def load_checkpoint(self) -> None:
+    def load_checkpoint(self) -> Any:
         """As verl's; what the ledger has finished since that checkpoint is neither generated nor counted again."""
-        super().load_checkpoint()
+        answer = super().load_checkpoint()
         batch_size = self.message_queue_client.settings.batch_size
         self._finished_before = self.message_queue_client.finished_since((self.global_steps - 1) // batch_size)
         self.global_steps += self._finished_before
+        return answer
 
     def _create_continuous_iterator(self) -> Iterator[tuple[int, Any]]:
         return islice(super()._create_continuous_iterator(), self._finished_before, None)
