@@ -6,6 +6,7 @@ Two things of TRL 1.16 need a GPU, and are stood in for: the attention kernel th
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -58,10 +59,15 @@ def attention(q: Any, k: Any, v: Any, starts_q: Any, starts_k: Any, _q: int, _k:
     return torch.cat(outputs)
 
 
-@pytest.fixture(autouse=True)
-def _without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces what TRL needs a GPU for."""
     monkeypatch.setattr(packing, "_flash_attn", lambda: SimpleNamespace(flash_attn_varlen_func=attention))
     monkeypatch.setattr(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def _without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_for_the_gpu(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +113,15 @@ class RecordingTrainer(AsyncGRPOTrainer):  # type: ignore[misc, unused-ignore]
         self.trained: dict[int, dict[Completion, float]] = {}
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        targets = inputs["shift_labels"][0][inputs["token_index"][0]].tolist()
+        # Ranks' rows are padded to the longest.
+        terms = inputs["token_index"][0] >= 0
+        targets = inputs["shift_labels"][0][inputs["token_index"][0][terms]].tolist()
+        samples, advantages = inputs["segment_id"][0][terms].tolist(), inputs["advantages"][0][terms].tolist()
         step = self.trained.setdefault(self.state.global_step, {})
-        for i in range(int(inputs["segment_id"].max()) + 1):
-            of_sample = (inputs["segment_id"][0] == i).tolist()
-            completion = tuple(itertools.compress(targets, of_sample))
+        for i in range(max(samples) + 1):
+            completion = tuple(target for target, sample in zip(targets, samples, strict=True) if sample == i)
             assert completion not in step
-            step[completion] = inputs["advantages"][0][of_sample.index(True)].item()
+            step[completion] = advantages[samples.index(i)]
         return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-untyped-call, unused-ignore]
 
 
@@ -224,6 +232,23 @@ def test_the_trainer_trains_the_batches_of_the_ledger_and_publishes_each(
     assert not any("sample/dropped_stale_total" in entry for entry in logged)
     assert sum("berth/wait_s" in entry for entry in logged) == batches
     assert all(not torch.equal(before[name], weights) for name, weights in trainer.model.named_parameters())
+
+
+def test_ranks_share_each_batch_and_end_together_with_the_run(
+    a_run: Callable[[int], berth.Run], real_server: str, model: Path, tmp_path: Path
+) -> None:
+    run = a_run(2)
+    script = str(Path(__file__).with_name("trl_rank.py"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    with thread(lambda: roll_out(run, Engine(seed=1), tmp_path)):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run([*torchrun, real_server, run.name, str(model), str(tmp_path)], env=environment, check=True)
+
+    ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    assert [[len(step) for step in rank] for rank in ranks] == [[4, 4], [4, 4]]
+    for version in (0, 1):
+        trained = {tuple(completion) for rank in ranks for completion in rank[version]}
+        assert trained == set(in_the_ledger(run, version))
 
 
 class Dies(TrainerCallback):  # type: ignore[misc, unused-ignore]
