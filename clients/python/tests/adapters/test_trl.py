@@ -180,7 +180,7 @@ def roll_out_members(run: berth.Run, engine: Engine, directory: Path) -> None:
 
 @pytest.fixture
 def a_run(real_server: str) -> Iterator[Callable[[int], berth.Run]]:
-    """Makes a run with prompts for so many batches, which ends with them. If that takes far too long, it is deleted under its processes."""
+    """Makes a run with prompts for so many batches, which ends with them. After far too long it is deleted under its processes."""
     limits = []
 
     def make(batches: int) -> berth.Run:

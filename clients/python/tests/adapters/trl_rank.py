@@ -1,4 +1,4 @@
-"""One of several data-parallel ranks of the trainer, which writes down what it trained. `torchrun trl_rank.py URL RUN MODEL DIRECTORY`."""
+"""One of two ranks of the trainer, which writes down what it trained. `torchrun trl_rank.py URL RUN MODEL DIRECTORY`."""
 
 from __future__ import annotations
 

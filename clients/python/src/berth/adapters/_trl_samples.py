@@ -28,8 +28,8 @@ REST = ("prompt", "completion", "advantage", "metrics")
 def write_samples(samples: Sequence[RolloutSample], directory: str | Path) -> str:
     """Writes samples to a new file in ``directory`` and returns its reference, a ``file://`` address, for ``payload=``.
 
-    The file is whole and on the disk before it has its name: a reference in the ledger never leads to half a file. ``prompt``, ``completion``
-    and ``metrics`` must be JSON. ``model_version`` and ``group_id`` are not written: the trainer's are known only when it reads.
+    The file is whole and on the disk before it has its name: a reference in the ledger never leads to half a file. ``prompt``,
+    ``completion`` and ``metrics`` must be JSON. ``model_version`` and ``group_id`` are not written: the trainer's are known only when it reads.
     """
     if not samples:
         raise ValueError("there are no samples to write")

@@ -1,7 +1,7 @@
 """TRL's asynchronous GRPO trainer on the batches of a run: for TRL 1.16, whose ``trl.experimental.async_grpo`` may change.
 
-In the trainer's process a :class:`RolloutSource` is the ``rollout_worker``. In the rollout processes, which reserve and occupy as any
-worker does, :func:`write_samples` and :func:`member_results` make a group's payload. Generating is not done here.
+In the trainer's process a :class:`RolloutSource` is the ``rollout_worker``. In the rollout processes, which reserve and occupy
+as any worker does, :func:`write_samples` and :func:`member_results` make a group's payload. Generating is not done here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ __all__ = ["RolloutSample", "RolloutSource", "member_results", "read_samples", "
 class RolloutSource:
     """The ``rollout_worker`` of an ``AsyncGRPOTrainer``: it trains the run's batches, each once, and publishes what it made of them.
 
-    Make one in each rank, give it to the trainer, and :meth:`attach` it before ``train()``. Only rank 0 talks to the ledger then. A batch is
-    what TRL trains between two weight syncs; at each it is published, and the next one is asked for.
+    Make one in each rank, give it to the trainer, and :meth:`attach` it before ``train()``. Only rank 0 talks to the ledger then.
+    A batch is what TRL trains between two weight syncs; at each it is published, and the next one is asked for.
 
-    ``weights`` says where the weights of a version are: a function of the version, or a text with ``{version}`` in it. ``resume_from`` is the
-    version that the trainer starts with; left out, it is counted from the ``global_step`` of TRL's checkpoint, which is right as long as the run
-    and its training began together. ``mode`` and ``force`` are those of :meth:`berth.Run.trainer`. ``read`` gives the samples behind a payload.
+    ``weights`` says where the weights of a version are: a function of the version, or a text with ``{version}`` in it.
+    ``resume_from`` is the version that the trainer starts with; left out, it is counted from the ``global_step`` of TRL's
+    checkpoint, which is right as long as the run and its training began together. ``mode`` and ``force`` are those of
+    :meth:`berth.Run.trainer`. ``read`` gives the samples behind a payload.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class RolloutSource:
         self._model_version = 0
 
     def attach(self, trainer: Any) -> None:
-        """Binds it to the ``AsyncGRPOTrainer`` that it was given to, in every rank. Raises ValueError if their settings do not fit."""
+        """Binds it to the ``AsyncGRPOTrainer`` that it was given to, in every rank. Raises ValueError if the settings do not fit."""
         if trainer.accelerator.is_main_process and trainer.rollout_worker is not self:
             raise ValueError("this source is not the trainer's: AsyncGRPOTrainer(rollout_worker=source)")
         reasons = list(refusals(self.config, trainer.args, trainer.accelerator.num_processes))
@@ -87,8 +88,11 @@ class RolloutSource:
             trainer.get_train_dataloader = self._batch_by_batch(trainer.get_train_dataloader)
 
     def _batch_by_batch(self, make: Callable[[], Any]) -> Callable[[], Any]:
-        """TRL's data loader asks for one micro-batch more than it gives, and would wait at the end of a batch for the next one, which
-        comes after the batch is published. So each batch is a pass of its own over the data, an epoch."""
+        """TRL's loader that ends with each batch, and so makes it an epoch.
+
+        It asks for one micro-batch more than it gives, and would wait at the end of a batch for the next, which comes after the
+        batch is published.
+        """
 
         def get_train_dataloader() -> Any:
             loader = make()
@@ -139,9 +143,10 @@ class RolloutSource:
         self._session.publish(self._reference(self._session.trainer_version + 1))
 
     def check_health(self, stale_after_s: float) -> None:
-        """Called by TRL when the buffer is empty before a batch is over, which raises RuntimeError: nothing more will come.
+        """Raises RuntimeError: TRL calls it when the buffer is empty before a batch is over, and nothing more will come.
 
-        ``stale_after_s`` is not used. While the ledger is away, calls are repeated for as long as the client's ``Retry`` says, and then raise.
+        ``stale_after_s`` is not used. While the ledger is away, calls are repeated for as long as the client's ``Retry`` says,
+        and then raise.
         """
         raise RuntimeError(f"TRL did not train all {self.samples} samples of a batch: did it drop some as stale?")
 
@@ -225,8 +230,9 @@ class _Batches(TrainerCallback):
         goes_on = broadcast_object_list([self._source.fill() if main else None])[0]
         if not goes_on:
             control.should_training_stop = True
-            # As TRL does at its own last step.
-            control.should_save = args.save_strategy == "steps"
+            if args.save_strategy == "steps":
+                # As TRL does at its own last step.
+                control.should_save = True
 
     def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         if self._source._trainer.accelerator.is_main_process and state.global_step % args.weight_sync_steps == 0:
