@@ -18,7 +18,7 @@ help: ## this list
 demo: redis-server ## a whole training job on this machine, with its own server, workers and trainer
 	cargo run --release --locked -- demo $(ARGS)
 
-test: check test-local test-containers python ## every check and test; those with a database on a local Redis, then in containers
+test: check test-local test-containers python test-example ## every check and test; those with a database on a local Redis, then in containers
 
 check: ## formatting and lints
 	cargo fmt --check
@@ -61,8 +61,7 @@ test-adapters: redis-server python3 ## the adapters, each with the real framewor
 EXAMPLE := $(CURDIR)/target/example
 EXAMPLE_TOOLS = python3 -m venv $(EXAMPLE) && $(EXAMPLE)/bin/pip install -q -r examples/grpo/requirements.txt
 
-# Minutes of training: not a part of `make test`.
-test-example: redis-server ## the GRPO example's own tests, and a short job in which everything is killed
+test-example: redis-server python3 ## the GRPO example's own tests, and a short job in which everything is killed
 	@if $(EXAMPLE_TOOLS); then \
 	  set -ex; cargo build --locked; cd examples/grpo; $(EXAMPLE)/bin/mypy; \
 	  BERTH_BIN=$(CURDIR)/target/debug/berth $(EXAMPLE)/bin/python -m pytest $(ARGS); \
@@ -70,7 +69,7 @@ test-example: redis-server ## the GRPO example's own tests, and a short job in w
 	  printf '\n*** NOT RUN: the GRPO example: Python 3.10 or newer with JAX cannot be had here ***\n\n' >&2; \
 	fi
 
-example: redis-server ## GRPO on a small transformer with everything killed on the way, and its figures: see examples/grpo
+example: redis-server python3 ## GRPO on a small transformer with everything killed on the way, and its figures: see examples/grpo
 	$(EXAMPLE_TOOLS)
 	cargo build --release --locked
 	cd examples/grpo && BERTH_BIN=$(CURDIR)/target/release/berth $(EXAMPLE)/bin/python study.py --directory $(EXAMPLE)/study $(ARGS)
