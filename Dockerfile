@@ -2,6 +2,8 @@
 
 FROM rust:1-bookworm AS build
 WORKDIR /berth
+# Cargo reads it; 0 for an image that is soon built and slow.
+ARG CARGO_PROFILE_RELEASE_OPT_LEVEL=3
 
 # The dependencies in a layer of their own, built around an empty crate: it is rebuilt only when the lock file changes.
 COPY Cargo.toml Cargo.lock ./

@@ -5,9 +5,12 @@
 ARGS =
 
 TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test --no-fail-fast) --locked
-# Those that use the harness, and so may use a database.
-# The chaos test has a Redis of its own, which it kills, whatever the others use.
-DATABASE_TESTS := $(patsubst %,--test %,$(filter-out chaos,$(basename $(notdir $(patsubst %/main.rs,%.rs,$(shell grep -l '^mod support;' tests/*.rs tests/*/main.rs))))))
+# Most tests wait longer than they compute: for a lease, for an outage to end, for a container.
+export NEXTEST_TEST_THREADS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+# Those whose database the switch chooses. The others have a Redis of their own, which they kill.
+DATABASE_TESTS := $(shell grep -lE '\<(Ledger|Database)::start' tests/*.rs tests/*/*.rs | sed -E 's,tests/([a-z_]+).*,\1,' | grep -v support | sort -u | sed 's/^/--test /')
+# The server as the tests' build has it: by itself, many dependencies would be built a second time.
+SERVER := cargo build --locked --bin berth --test harness
 
 .PHONY: help demo test check test-local test-containers python test-adapters test-example example chaos proof bench serve redis-server python3 node
 .NOTPARALLEL:
@@ -37,7 +40,7 @@ test-containers:
 	fi
 
 python: redis-server target/python/.ready ## the Python client: types, tests against this server, wheel, a fresh installation
-	cargo build --locked
+	$(SERVER)
 	cd clients/python && ../../target/python/bin/mypy && BERTH_BIN=$(CURDIR)/target/debug/berth ../../target/python/bin/pytest -q $(ARGS)
 	target/python/bin/python -m build -q --wheel --outdir target/python/dist clients/python
 	python3 -m venv --clear target/python/fresh
@@ -54,7 +57,7 @@ target/python/.ready: clients/python/pyproject.toml | python3
 test-adapters: redis-server python3 ## the adapters, each with the real framework where PyPI has it
 	python3 -m venv target/adapters
 	target/adapters/bin/pip install -q -e './clients/python[adapters]'
-	cargo build --locked
+	$(SERVER)
 	cd clients/python && BERTH_BIN=$(CURDIR)/target/debug/berth ../../target/adapters/bin/pytest tests/adapters $(ARGS)
 
 # A virtual environment of its own, with JAX from PyPI.
@@ -63,7 +66,7 @@ EXAMPLE_TOOLS = python3 -m venv $(EXAMPLE) && $(EXAMPLE)/bin/pip install -q -r e
 
 test-example: redis-server python3 ## the GRPO example's own tests, and a short job in which everything is killed
 	@if $(EXAMPLE_TOOLS); then \
-	  set -ex; cargo build --locked; cd examples/grpo; $(EXAMPLE)/bin/mypy; \
+	  set -ex; $(SERVER); cd examples/grpo; $(EXAMPLE)/bin/mypy; \
 	  BERTH_BIN=$(CURDIR)/target/debug/berth $(EXAMPLE)/bin/python -m pytest $(ARGS); \
 	else \
 	  printf '\n*** NOT RUN: the GRPO example: Python 3.10 or newer with JAX cannot be had here ***\n\n' >&2; \

@@ -40,8 +40,8 @@ readme_calls() {
 # The names of the runs.
 runs() { curl --fail-with-body --silent --show-error --max-time 30 "http://$address/v1/runs" | grep -o '"run": *"[^"]*"'; }
 
-say 'building the image'
-docker compose build
+say 'building the image, without optimisation'
+docker compose build --build-arg CARGO_PROFILE_RELEASE_OPT_LEVEL=0
 say 'starting'
 up
 

@@ -221,8 +221,13 @@ async fn workers(run: &Run) -> usize {
 
 /// The id of the entry of a prompt, asked for until the database answers.
 async fn insist_on_id(run: &Run, prompt: &str) -> String {
-    eventually("the database answers", async || run.get("").await.status == 200).await;
+    until_it_answers(run).await;
     run.id_of(prompt).await
+}
+
+/// A server may find out only by a call, which fails, that its connection is to a database that has ended.
+async fn until_it_answers(run: &Run) {
+    eventually("the database answers", async || run.get("").await.status == 200).await;
 }
 
 #[tokio::test]
@@ -250,6 +255,7 @@ async fn messages_wake_waiting_calls_of_another_server_again_after_an_outage() {
         listeners(&mut connection, &channel).await == 1
     })
     .await;
+    until_it_answers(&run).await;
     let after_the_outage = waits();
     let run = run.through(&other.client());
     insist(

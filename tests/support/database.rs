@@ -78,11 +78,11 @@ impl Database {
 }
 
 async fn engine_answers() -> bool {
-    let info = Command::new("docker")
-        .arg("info")
+    let version = Command::new("docker")
+        .arg("version")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    info.await.is_ok_and(|status| status.success())
+    version.await.is_ok_and(|status| status.success())
 }
