@@ -111,7 +111,7 @@ class RolloutSide:
             occupied = await slot.occupy(payload=path.as_uri(), meta=meta, members=members)
         else:
             (one,) = members
-            for segment in one.segments:
+            for segment in _segments(spans[0], one.tokens or 0):
                 await slot.segment(segment.version, segment.from_token)
             occupied = await slot.occupy(payload=path.as_uri(), meta=meta, reward=one.reward, tokens=one.tokens)
         filling.kept = occupied.kept
@@ -178,13 +178,18 @@ def _span(batch: Any, row: int) -> tuple[int | None, int | None]:
 
 def _member(batch: Any, row: int, span: tuple[int | None, int | None]) -> berth.MemberResult:
     """One response, as the ledger is told of it."""
-    tensors, (first, last) = batch.batch, span
+    tensors = batch.batch
     tokens = int(tensors["attention_mask"][row, -tensors["responses"].shape[-1] :].sum())
     reward = float(tensors["rm_scores"][row].sum()) if "rm_scores" in tensors.keys() else None
-    # verl does not say from which token on newer weights generated: surely the last.
-    is_mixed = first is not None and last is not None and first < last and tokens > 1
-    segments = [berth.Segment(version=int(last or 0), from_token=tokens - 1)] if is_mixed else []
-    return berth.MemberResult(index=row, reward=reward, tokens=tokens, version=first, segments=segments)
+    return berth.MemberResult(row, reward, tokens, version=span[0], segments=_segments(span, tokens))
+
+
+def _segments(span: tuple[int | None, int | None], tokens: int) -> list[berth.Segment]:
+    """What newer weights generated. verl does not say from which token on: surely the last."""
+    first, last = span
+    if first is None or last is None or first >= last or tokens < 2:
+        return []
+    return [berth.Segment(version=int(last), from_token=tokens - 1)]
 
 
 def _path(entry: berth.Trajectory) -> Path:
