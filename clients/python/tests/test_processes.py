@@ -6,7 +6,6 @@ import copy
 import multiprocessing
 import os
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -114,7 +113,7 @@ def test_a_worker_that_is_done_leaves_no_thread_and_no_connection(real_server: s
     with run.worker("w") as worker:
         heartbeat = worker._heartbeat
         assert heartbeat is not None
-    wait_until(lambda: not any(thread.name == "berth-heartbeat-w" for thread in threading.enumerate()))
+    wait_until(lambda: not heartbeat._thread.is_alive())
     assert heartbeat._sender.connections.is_closed
 
 
