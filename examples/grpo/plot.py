@@ -52,7 +52,7 @@ def _draw_learning(axes: Axes, results: Sequence[Result]) -> None:
         colour, style = COLOURS[result.max_staleness], ":" if result.stream else "-"
         axes.plot(*zip(*result.curve, strict=True), color=colour, linestyle=style, linewidth=1, label=label)
     axes.set(title="By kind of job, without kills", xlabel="policy version", ylim=(0, 0.8))
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper left")
 
 
 def named(result: Result) -> str:
