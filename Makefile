@@ -21,7 +21,7 @@ help: ## this list
 demo: redis-server ## a whole training job on this machine, with its own server, workers and trainer
 	cargo run --release --locked -- demo $(ARGS)
 
-test: check test-local test-containers python test-example ## every check and test; those with a database on a local Redis, then in containers
+test: check test-local test-containers python test-example ## every check and test but those of test-adapters; those with a database on a local Redis, then in containers
 
 check: ## formatting and lints
 	cargo fmt --check

@@ -84,7 +84,7 @@ class Real(Ledger):
 @pytest.fixture(scope="session")
 def real_server() -> Iterator[str]:
     if binary() is None:
-        pytest.skip("no server: build it, or name it in BERTH_BIN")
+        pytest.skip("NOT RUN: there is no server: build it, or name it in BERTH_BIN")
     redis = Redis()
     server = Server(redis)
     yield server.url

@@ -39,7 +39,7 @@ class Stage:
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     if binary() is None:
-        pytest.skip("no server: build it, or name it in BERTH_BIN")
+        pytest.skip("NOT RUN: there is no server: build it, or name it in BERTH_BIN")
     stage = Stage()
     yield stage
     stage.close()
