@@ -83,6 +83,8 @@ class Collector:
         self.version = start_step
         self.running = True
         self.failures: list[BaseException] = []
+        #: The finished groups that the buffer took.
+        self.added = 0
         self._generating: set[int] = set()
         self._lock = threading.Lock()
         self._news = threading.Event()
@@ -133,8 +135,12 @@ class Collector:
         try:
             for name in names:
                 trajectory = group(name)
-                while self.running and self.job.buffer.add(trajectory, version, target) != "success":
+                while self.job.buffer.add(trajectory, version, target) != "success":
+                    if not self.running:
+                        return
                     self._full.wait(0.01)
+                with self._lock:
+                    self.added += 1
         except BaseException as failure:
             self.failures.append(failure)
         finally:

@@ -56,7 +56,10 @@ def ledger_of(settings: Settings) -> berth.Run:
 
 
 @pytest.mark.parametrize("age", [1, 2, 3])
-def test_the_two_loops_train_whole_batches_within_the_bound(settings: Settings, age: int) -> None:
+def test_the_two_loops_train_whole_batches_within_the_bound(
+    settings: Settings, age: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="berth")
     job = Job(replace(settings, max_trajectory_age_steps=age))
     collector = Collector(job)
     with thread(collector.collect):
@@ -70,7 +73,12 @@ def test_the_two_loops_train_whole_batches_within_the_bound(settings: Settings, 
     assert len(set(trained)) == len(trained)
     ages = [step - int(name.split("@")[1]) for step, batch in enumerate(batches) for name in batch]
     assert all(0 <= each <= age for each in ages)
-    assert ledger_of(settings).status().totals.discarded == {}
+    # Every finished group was trained, waits to be, or is said to be dropped.
+    dropped = [record for record in caplog.records if "is dropped" in record.message]
+    assert job.buffer.size() == collector.added - len(trained) - len(dropped)
+    # Only a label that was read before newer weights came gives its reservation back, and may then find no place.
+    discarded = ledger_of(settings).status().totals.discarded
+    assert set(discarded) <= {"older_weights"} and len(dropped) <= discarded.get("older_weights", 0)
 
 
 def test_to_ask_what_a_target_needs_reserves_it(settings: Settings) -> None:
@@ -304,6 +312,19 @@ def test_the_bound_is_that_of_the_version_that_the_collector_says(settings: Sett
     assert job.buffer.add(group("b"), 1, 2) == "success"
     (entry,) = [each for each in ledger_of(settings).trajectories(state="occupied") if each.buffer == 2]
     assert entry.version == 1
+
+
+def test_an_older_label_leaves_alone_what_is_reserved_for_newer_weights(settings: Settings) -> None:
+    job = Job(settings)
+    job.generate(version=0, target=0)
+    job.generate(version=0, target=1)
+    job.sample(0)
+    assert job.look(target=2) == 4
+
+    # Its buffer is full, and the four places beyond are none for it.
+    assert job.buffer.add(group("a"), 0, 1) == "full"
+    status = ledger_of(settings).status()
+    assert (status.reserved, status.totals.discarded) == (4, {})
 
 
 def test_a_group_that_came_too_late_is_dropped_and_said(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:

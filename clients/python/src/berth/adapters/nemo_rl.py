@@ -147,13 +147,16 @@ class ReplayBuffer:
 
     def _slot(self, weight_version: int, target: int) -> berth.Slot | None:
         """The reservation of a finished group, or one made now, if there is a place."""
-        reserved = self._claimed.get(target) or self._spare
+        reserved = self._claimed.get(target)
         if reserved:
             slot = reserved.pop(0)
             if slot.version <= weight_version:
                 return slot
-            # The collector's label may be older than its weights, and then older than the reservation: the label counts.
+            # The collector read its label before it asked, and newer weights came in between: the label counts.
             slot.discard("older_weights")
+        for index, slot in enumerate(self._spare):
+            if slot.version <= weight_version:
+                return self._spare.pop(index)
         return next(iter(self._open.worker.reserve_up_to(1, weight_version)), None)
 
     # What the training loop calls.
