@@ -36,7 +36,7 @@ test-containers:
 	  echo "BERTH_TEST_DATABASE=container $(TESTS) $(DATABASE_TESTS)"; \
 	  BERTH_TEST_DATABASE=container $(TESTS) $(DATABASE_TESTS); \
 	else \
-	  printf '\n*** NOT RUN: the protocol's tests on a database in a container: no container engine answers ***\n\n' >&2; \
+	  printf '\n*** NOT RUN: the tests of the protocol on a database in a container: no container engine answers ***\n\n' >&2; \
 	fi
 
 python: redis-server target/python/.ready ## the Python client: types, tests against this server, wheel, a fresh installation
