@@ -31,10 +31,13 @@ test-local: redis-server node target/python/.ready
 	BERTH_TEST_DATABASE=local $(TESTS)
 	cargo test --doc --locked
 
+# As many containers as tests run at once, each for one test after another.
 test-containers:
 	@if docker info >/dev/null 2>&1; then \
+	  export BERTH_TEST_DATABASE=container BERTH_TEST_CONTAINERS=berth-tests-$$$$; \
+	  trap 'docker ps -aqf "name=^$$BERTH_TEST_CONTAINERS-" | xargs -r docker rm -fv >/dev/null' EXIT INT TERM; \
 	  echo "BERTH_TEST_DATABASE=container $(TESTS) $(DATABASE_TESTS)"; \
-	  BERTH_TEST_DATABASE=container $(TESTS) $(DATABASE_TESTS); \
+	  $(TESTS) $(DATABASE_TESTS); \
 	else \
 	  printf '\n*** NOT RUN: the tests of the protocol on a database in a container: no container engine answers ***\n\n' >&2; \
 	fi
