@@ -120,4 +120,20 @@ def test_the_documentations_examples_run(fake: FakeServer, monkeypatch: pytest.M
     blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/python.md").read_text(), re.DOTALL)
     for block in blocks:
         exec(block, names)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
+
+
+def test_the_documentations_way_to_delete_files_deletes_them(fake: FakeServer, tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    page = (REPOSITORY / "docs/python.md").read_text()
+    exec(next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "delete_files" in block), names)
+    run = fake.connect().run("files", batch_size=2, max_staleness=1)
+    written = tmp_path / "sample"
+    written.write_bytes(b"")
+    with run.worker("w") as worker:
+        (slot,) = worker.reserve_up_to(1, 0)
+        slot.occupy(payload=written.as_uri())
+    run.discard(slot.id, "boring")
+    run.drain()
+    names["delete_files"](run, until_finished=True)
+    assert not written.exists()

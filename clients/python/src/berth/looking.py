@@ -138,3 +138,14 @@ class Event:
     reason: str | None = None
     version: int | None = None
     raw: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """An entry that nobody will read any more: its batch is not kept, or it was discarded and cannot come back."""
+
+    id: str
+    payloads: tuple[str, ...] = ()
+    """The references that the ledger had of it, the entry's own and its members'. Empty if none was handed in."""
+    reason: str | None = None
+    """Why it was discarded; None if it was trained."""

@@ -12,8 +12,10 @@ from ._call import Call, Memory
 from ._calls import RunCalls
 from ._feeding import PromptLike, pages
 from ._opening import Opening
+from ._releasing import Releases
 from ._reserving import weights_of
 from ._sender import Endpoint, Sender
+from .errors import EventsPruned
 from .trainer import Trainer
 from .worker import Worker
 
@@ -182,6 +184,30 @@ class Run:
                 status = self.status()
                 if status.finished and status.seq <= after:
                     return
+
+    def released(
+        self, *, after: int | None = None, wait_ms: int = 30_000, until_finished: bool = False
+    ) -> Iterator[looking.Released]:
+        """The entries that nobody will read any more, each once, as the events say it: what their payloads refer to can be deleted.
+
+        A discard alone does not say it: a worker that was only slow may still hand in an entry that was discarded as
+        ``lease_expired``, ``abandoned``, ``timed_out`` or ``stuck_timeout``, members and all, and it is named when that cannot be any
+        more. It waits, or ends, as :meth:`follow` does. Without ``after`` it begins at the oldest event that is kept, and passes over
+        events that were trimmed before it came to them: what they would have named is not.
+        """
+        releases = Releases(self.status())
+        seen = after or 0
+        while True:
+            try:
+                for event in self.follow(after=seen, wait_ms=wait_ms, until_finished=until_finished):
+                    seen = event.seq
+                    yield from releases.see(event)
+                yield from releases.rest()
+                return
+            except EventsPruned as pruned:
+                if after is not None or pruned.first_seq is None:
+                    raise
+                seen = pruned.first_seq - 1
 
     def _all(self, page: Callable[[Any], Call[tuple[list[T], Any]]]) -> Iterator[T]:
         after: Any = None

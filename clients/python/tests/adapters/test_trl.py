@@ -36,7 +36,7 @@ from trl.experimental.async_grpo.async_grpo_config import AsyncGRPOConfig
 from trl.experimental.async_grpo.async_grpo_trainer import AsyncGRPOTrainer
 from trl_rollout import PROMPT_TOKENS, VOCABULARY, Engine, roll_out
 
-from berth.adapters.trl import RolloutSource, member_results, read_samples, write_samples
+from berth.adapters.trl import RolloutSource, delete_samples, member_results, read_samples, write_samples
 
 NAMES = itertools.count()
 #: Of the runs: 4 groups of 2.
@@ -234,6 +234,26 @@ def test_the_trainer_trains_the_batches_of_the_ledger_and_publishes_each(
     assert all(not torch.equal(before[name], weights) for name, weights in trainer.model.named_parameters())
 
 
+def test_the_files_of_what_a_checkpoint_has_are_released_and_deleted(
+    a_run: Callable[[int], berth.Run], model: Path, tmp_path: Path
+) -> None:
+    run, samples = a_run(2), tmp_path / "samples"
+    samples.mkdir()
+    trainer = trainer_on(run, model, tmp_path / "out", max_steps=2, save_strategy="steps", save_steps=2)
+    with thread(lambda: roll_out_members(run, Engine(seed=1), samples)):
+        trainer.train()
+    written = {path.as_uri() for path in samples.iterdir()}
+    assert len(written) == 16
+
+    for released in run.released():
+        for payload in released.payloads:
+            delete_samples(payload)
+            written.remove(payload)
+        if not written:
+            break
+    assert not list(samples.iterdir())
+
+
 def test_ranks_share_each_batch_and_end_together_with_the_run(
     a_run: Callable[[int], berth.Run], real_server: str, model: Path, tmp_path: Path
 ) -> None:
@@ -406,6 +426,15 @@ def test_samples_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
         (1, None, 6),
     ]
     assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
+
+
+def test_files_are_deleted_by_their_reference_and_nothing_else_is(tmp_path: Path) -> None:
+    reference = write_samples(Engine(seed=3).generate(1), tmp_path)
+    delete_samples(reference)
+    delete_samples(reference)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="no reference of write_samples"):
+        delete_samples((tmp_path / "weights").as_uri())
 
 
 def test_samples_whose_arrays_differ_in_length_are_not_written(tmp_path: Path) -> None:

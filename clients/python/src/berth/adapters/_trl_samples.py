@@ -19,6 +19,7 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from .. import MemberResult
 
+SUFFIX = ".npz"
 #: The arrays of a sample, one number a token, with the type that TRL gives them.
 ARRAYS: dict[str, Any] = {"input_ids": np.int64, "completion_mask": np.int64, "old_log_probs": np.float32}
 #: Everything else that is written; what is left out is told by the ledger.
@@ -43,7 +44,7 @@ def write_samples(samples: Sequence[RolloutSample], directory: str | Path) -> st
     }
     rest = json.dumps([{name: getattr(sample, name) for name in REST} for sample in samples]).encode()
     # A name of its own each time: whoever adopts a group may write it while its first worker still does.
-    path = Path(directory).resolve() / f"{uuid.uuid4().hex}.npz"
+    path = Path(directory).resolve() / f"{uuid.uuid4().hex}{SUFFIX}"
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("xb") as file:
         np.savez(
@@ -60,10 +61,7 @@ def write_samples(samples: Sequence[RolloutSample], directory: str | Path) -> st
 
 def read_samples(reference: str) -> list[RolloutSample]:
     """The samples behind a reference of :func:`write_samples`, in their order; ``model_version`` and ``group_id`` are 0."""
-    parts = urlsplit(reference)
-    if parts.scheme != "file":
-        raise ValueError(f"{reference} is no reference of write_samples: a file:// address was expected")
-    with np.load(unquote(parts.path), allow_pickle=False) as file:
+    with np.load(_path(reference), allow_pickle=False) as file:
         ends = np.cumsum(file["lengths"])[:-1]
         columns: dict[str, Any] = {name: np.split(file[name], ends) for name in ARRAYS}
         rest = json.loads(file["rest"].tobytes())
@@ -72,6 +70,18 @@ def read_samples(reference: str) -> list[RolloutSample]:
         fields: dict[str, Any] = {**each, **{name: columns[name][i] for name in ARRAYS}}
         samples.append(RolloutSample(**fields, model_version=0, group_id=0))
     return samples
+
+
+def delete_samples(reference: str) -> None:
+    """Deletes the file behind a reference of :func:`write_samples`, for what :meth:`berth.Run.released` names; twice is no error."""
+    _path(reference).unlink(missing_ok=True)
+
+
+def _path(reference: str) -> Path:
+    parts = urlsplit(reference)
+    if parts.scheme != "file" or not parts.path.endswith(SUFFIX):
+        raise ValueError(f"{reference} is no reference of write_samples: a file://….npz address was expected")
+    return Path(unquote(parts.path))
 
 
 def member_results(samples: Sequence[RolloutSample]) -> list[MemberResult]:

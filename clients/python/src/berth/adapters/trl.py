@@ -20,7 +20,7 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 from .. import models as m
 from ..run import Run
 from ..trainer import Trainer
-from ._trl_samples import member_results, read_samples, write_samples
+from ._trl_samples import delete_samples, member_results, read_samples, write_samples
 from ._trl_settings import refusals
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     from transformers import TrainerCallback
 
-__all__ = ["RolloutSample", "RolloutSource", "member_results", "read_samples", "write_samples"]
+__all__ = ["RolloutSample", "RolloutSource", "delete_samples", "member_results", "read_samples", "write_samples"]
 
 
 class RolloutSource:

@@ -12,8 +12,10 @@ from .._call import Call, Memory
 from .._calls import RunCalls
 from .._feeding import PromptLike, pages
 from .._opening import Opening
+from .._releasing import Releases
 from .._reserving import weights_of
 from .._sender import AsyncSender, Endpoint
+from ..errors import EventsPruned
 from .trainer import Trainer
 from .worker import Worker
 
@@ -171,6 +173,26 @@ class Run:
                 status = await self.status()
                 if status.finished and status.seq <= after:
                     return
+
+    async def released(
+        self, *, after: int | None = None, wait_ms: int = 30_000, until_finished: bool = False
+    ) -> AsyncIterator[looking.Released]:
+        """As :meth:`berth.Run.released`."""
+        releases = Releases(await self.status())
+        seen = after or 0
+        while True:
+            try:
+                async for event in self.follow(after=seen, wait_ms=wait_ms, until_finished=until_finished):
+                    seen = event.seq
+                    for each in releases.see(event):
+                        yield each
+                for each in releases.rest():
+                    yield each
+                return
+            except EventsPruned as pruned:
+                if after is not None or pruned.first_seq is None:
+                    raise
+                seen = pruned.first_seq - 1
 
     async def _all(self, page: Callable[[Any], Call[tuple[list[T], Any]]]) -> AsyncIterator[T]:
         after: Any = None

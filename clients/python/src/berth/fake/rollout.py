@@ -68,6 +68,7 @@ def _admit(
         run.entries[entry.id] = entry
         run.tables.put(entry, place)
         run.totals["reserved"] += 1
+        run.effects.append({"effect": "reserved", "id": entry.id, "version": version})
         granted.append(_grant(run, entry))
     return granted, None
 
@@ -183,6 +184,7 @@ def _come_back(run: RunState, entry: Entry) -> None:
     entry.state, entry.late, entry.reason = "reserved", True, None
     run.tables.put(entry, place)
     run.totals["late"] += 1
+    run.effects.append({"effect": "reserved", "id": entry.id, "version": entry.version})
 
 
 def _place(run: RunState, entry: Entry) -> Json:

@@ -81,6 +81,8 @@ class RunState:
         self.draining = False
         self.keep_queue = False
         self.events: list[Json] = []
+        #: What the step so far did to entries: the next event has them.
+        self.effects: list[Json] = []
         self.totals: Json = {"reserved": 0, "occupied": 0, "trained": 0, "discarded": {}, "late": 0, "adopted": 0}
         self.queue: PromptQueue | None = None
         if config["prompt_queue"]:
@@ -144,12 +146,14 @@ class RunState:
         """Appends an event, with the next sequence number."""
         self.seq += 1
         event = {"seq": self.seq, "at_ms": self.now_ms, "type": type, "mark": uuid.uuid4().hex[:16], **fields}
+        event["effects"], self.effects = self.effects, []
         self.events.append({key: value for key, value in event.items() if value is not None})
 
     def mark_discarded(self, entry: Entry, reason: str, *, requeue: bool = False) -> None:
         """It is out of the tables: its prompt goes where the reason sends it, and its holder is told."""
         entry.discarded_from = "occupied" if entry.state == "occupied" else "reserved"
         entry.state, entry.reason = "discarded", reason
+        self.effects.append({"effect": "discarded", "id": entry.id, "reason": reason, **_payloads(entry)})
         counts = self.totals["discarded"]
         counts[reason] = counts.get(reason, 0) + 1
         if self.queue is not None:
@@ -166,8 +170,7 @@ class RunState:
         self.mark_discarded(entry, reason, requeue=requeue)
         if by is not None and entry.holder == (by.worker, by.token):
             by.cancelled.pop(entry.id, None)
-        payload = {entry.id: entry.finish["payload"]} if entry.finish.get("payload") else None
-        self.record("discard", ids=[entry.id], worker=entry.worker, reason=reason, payloads=payload)
+        self.record("discard", ids=[entry.id], worker=entry.worker, reason=reason)
         return [{"id": other.id, "from": from_, "to": to} for other, from_, to in promoted]
 
     def cancel_rest(self, entry: Entry) -> None:
@@ -182,7 +185,9 @@ class RunState:
         limit = min(self.next_buffer - self.config["keep_batches"], self.trainer_version)
         self.oldest_kept = max(self.oldest_kept, limit)
         for version in [version for version in self.batches if version < self.oldest_kept]:
-            del self.batches[version]
+            pruned = self.batches.pop(version)
+            self.effects += [{"effect": "pruned", "id": entry.id, **_payloads(entry)} for entry in pruned]
+            self.record("prune", version=version)
 
     def advance(self, weights: str | None) -> None:
         """V and T advance, one buffer opens."""
@@ -206,3 +211,10 @@ class RunState:
         """A lineage that the run has not reached shows that the database lost writes."""
         if lineage is not None and lineage > self.lineage:
             raise conflict("ledger_behind", f"lineage {lineage} is not known")
+
+
+def _payloads(entry: Entry) -> Json:
+    """What an event that discards or prunes it names."""
+    of_entry, of_members = entry.finish.get("payload"), [each.get("payload") for each in entry.members.values()]
+    named = [payload for payload in of_members if payload is not None]
+    return {**({} if of_entry is None else {"payload": of_entry}), **({"payloads": named} if named else {})}

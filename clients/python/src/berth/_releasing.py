@@ -1,0 +1,53 @@
+"""Which entries nobody will read any more, from the events of a run. Knows no I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .looking import Event, Released
+from .models import RunStatus
+
+#: Discarded for these, an entry may still be finished as long as a slot could be legal for it (*Late occupy*).
+MAY_COME_BACK = frozenset({"lease_expired", "abandoned", "stuck_timeout", "timed_out"})
+
+
+class Releases:
+    """What the events so far released, each entry once."""
+
+    def __init__(self, status: RunStatus) -> None:
+        self._max_staleness = status.config.max_staleness
+        self._newest = status.policy_version
+        #: What may come back, with the last buffer in which it might be trained.
+        self._lost: dict[str, tuple[int, Released]] = {}
+
+    def see(self, event: Event) -> list[Released]:
+        """What this event releases."""
+        released = []
+        for effect in event.raw.get("effects", ()):
+            kind, id = effect["effect"], effect["id"]
+            if kind == "reserved":
+                self._lost.pop(id, None)
+            elif kind in ("discarded", "pruned"):
+                each = Released(id=id, payloads=_payloads(effect), reason=effect.get("reason"))
+                if each.reason in MAY_COME_BACK:
+                    # No older than the newest version: its own need not be known.
+                    self._lost[id] = self._newest + self._max_staleness, each
+                else:
+                    released.append(each)
+        if event.type == "publish" and event.version is not None:
+            self._newest = max(self._newest, event.version)
+            released += self._take_lost(before=event.version)
+        return released
+
+    def rest(self) -> list[Released]:
+        """What could have come back, once the run is finished."""
+        return self._take_lost(before=None)
+
+    def _take_lost(self, before: int | None) -> list[Released]:
+        gone = [id for id, (last, _) in self._lost.items() if before is None or last < before]
+        return [self._lost.pop(id)[1] for id in gone]
+
+
+def _payloads(effect: dict[str, Any]) -> tuple[str, ...]:
+    of_entry = effect.get("payload")
+    return (*([] if of_entry is None else [of_entry]), *effect.get("payloads", ()))
