@@ -1,4 +1,4 @@
-"""The word for an exception that ends a generation: what the run counts it under."""
+"""Why entries are discarded: the ledger's words, and the word for an exception that ends a generation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ LEDGER_REASONS = frozenset(
     "lease_expired worker_restarted abandoned surplus rewound too_stale stuck_timeout timed_out group_failed group_filled "
     "zero_variance drained".split()
 )
+#: Discarded for these, an entry may still be finished, as long as a slot could be legal for it (*Late occupy*).
+LATE_REASONS = frozenset({"lease_expired", "abandoned", "stuck_timeout", "timed_out"})
 MOST_BYTES_OF_NOTE = 2000
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._reasons import LATE_REASONS
 from .looking import Event, Released
 from .models import RunStatus
-
-#: Discarded for these, an entry may still be finished as long as a slot could be legal for it (*Late occupy*).
-MAY_COME_BACK = frozenset({"lease_expired", "abandoned", "stuck_timeout", "timed_out"})
 
 
 class Releases:
@@ -29,7 +27,7 @@ class Releases:
                 self._lost.pop(id, None)
             elif kind in ("discarded", "pruned"):
                 each = Released(id=id, payloads=_payloads(effect), reason=effect.get("reason"))
-                if each.reason in MAY_COME_BACK:
+                if each.reason in LATE_REASONS:
                     # No older than the newest version: its own need not be known.
                     self._lost[id] = self._newest + self._max_staleness, each
                 else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .._reasons import LATE_REASONS
 from . import sessions
 from .entries import Entry, Json, conflict, invalid
-from .state import LATE_REASONS, RunState, Session
+from .state import RunState, Session
 
 FINISH_FIELDS = ("reward", "tokens", "payload", "meta")
 

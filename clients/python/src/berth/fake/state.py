@@ -10,9 +10,6 @@ from .entries import Entry, Json, Problem, conflict, trajectory_json
 from .queue import PromptQueue
 from .tables import Tables
 
-#: Discarded for these, an entry may still be finished (*Late occupy*).
-LATE_REASONS = frozenset({"lease_expired", "abandoned", "stuck_timeout", "timed_out"})
-
 
 @dataclass(eq=False)
 class Session:
