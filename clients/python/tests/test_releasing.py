@@ -97,18 +97,40 @@ def test_what_a_slow_worker_may_still_hand_in_is_not_released_with_its_discard(l
         assert log.wait_for(group.id) == [Released(id=group.id, payloads=("file:///0", "file:///1"))]
 
 
-def test_what_did_not_come_back_is_released_once_no_buffer_is_legal_for_it(ledger: Ledger) -> None:
-    run = ledger.run(batch_size=1, max_staleness=1, keep_batches=8, lease_ms=LEASE_MS)
+def test_what_did_not_come_back_is_released_with_the_last_batch_that_it_might_be_in(ledger: Ledger) -> None:
+    run = ledger.run(batch_size=1, max_staleness=1, keep_batches=1, lease_ms=LEASE_MS)
     log = Log(run)
+    trained = []
     with run.worker("dead") as dead, run.trainer() as trainer:
         (lost,) = dead.reserve_up_to(1, 0)
         lose(ledger, run, dead, lost)
-        fill(run, 1, version=0)
+        for version in range(2):
+            trained += fill(run, 1, version=version)
+            train(trainer)
+        log.wait_for(trained[0])
+        fill(run, 1, version=2)
         train(trainer)
-        assert log.released() == [], "buffer 1 is open to version 0"
-        fill(run, 1, version=1)
-        train(trainer)
-        assert log.released() == [Released(id=lost.id, reason="lease_expired")]
+        last = log.wait_for(trained[0], trained[1], lost.id)[-1]
+        assert last == Released(id=lost.id, reason="lease_expired")
+
+
+def test_what_a_rewind_may_bring_back_is_not_released(ledger: Ledger) -> None:
+    run = ledger.run(batch_size=1, max_staleness=1, keep_batches=8, lease_ms=LEASE_MS)
+    log = Log(run)
+    with run.worker("slow") as slow:
+        with run.trainer() as trainer:
+            fill(run, 1, version=0)
+            train(trainer)
+            (lost,) = slow.reserve_up_to(1, 1)
+            lose(ledger, run, slow, lost)
+            for version in (1, 2):
+                fill(run, 1, version=version)
+                train(trainer)
+        assert log.released() == []
+        # What version 2 generated is gone, and the place in batch 2 is legal for version 1.
+        with run.trainer(resume_from=1, mode="rewind"):
+            assert lost.occupy(payload="file:///late").late
+    assert lost.id not in [each.id for each in log.released()]
 
 
 def test_the_end_of_a_run_releases_what_could_have_come_back(ledger: Ledger) -> None:

@@ -32,17 +32,19 @@ class Releases:
                     self._lost[id] = self._newest + self._max_staleness, each
                 else:
                     released.append(each)
-        if event.type == "publish" and event.version is not None:
+        if event.version is not None and event.type == "publish":
             self._newest = max(self._newest, event.version)
-            released += self._take_lost(before=event.version)
+        if event.version is not None and event.type == "prune":
+            # No rewind goes back to it any more.
+            released += self._take_lost(through=event.version)
         return released
 
     def rest(self) -> list[Released]:
         """What could have come back, once the run is finished."""
-        return self._take_lost(before=None)
+        return self._take_lost(through=None)
 
-    def _take_lost(self, before: int | None) -> list[Released]:
-        gone = [id for id, (last, _) in self._lost.items() if before is None or last < before]
+    def _take_lost(self, through: int | None) -> list[Released]:
+        gone = [id for id, (last, _) in self._lost.items() if through is None or last <= through]
         return [self._lost.pop(id)[1] for id in gone]
 
 

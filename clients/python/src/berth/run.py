@@ -191,9 +191,11 @@ class Run:
         """The entries that nobody will read any more, each once, as the events say it: what their payloads refer to can be deleted.
 
         A discard alone does not say it: a worker that was only slow may still hand in an entry that was discarded as
-        ``lease_expired``, ``abandoned``, ``timed_out`` or ``stuck_timeout``, members and all, and it is named when that cannot be any
-        more. It waits, or ends, as :meth:`follow` does. Without ``after`` it begins at the oldest event that is kept, and passes over
-        events that were trimmed before it came to them: what they would have named is not.
+        ``lease_expired``, ``abandoned``, ``timed_out`` or ``stuck_timeout``, members and all, also after a rewind. It is named once the
+        last batch that it might be in is not kept, or with ``until_finished`` at the end.
+
+        It waits, or ends, as :meth:`follow` does. Without ``after`` it begins at the oldest event that is kept, and passes over events
+        that were trimmed before it came to them: what they would have named is not.
         """
         releases = Releases(self.status())
         seen = after or 0
