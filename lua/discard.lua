@@ -1,6 +1,5 @@
 #!lua
--- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap. The server itself gives up grants that
--- reached nobody, as `abandoned`: a group with complete members then waits for another owner.
+-- Discard: gives up a reserved entry, or filters an occupied one, and settles the gap.
 --
 -- args     worker?, session?, id, reason, note?, requeue?
 -- body     discarded   discarded_from (reserved | occupied), promoted: [{ id, from, to }] by buffers
@@ -38,15 +37,10 @@ if entries.is_taken(entry) then
   return sessions.refuse('trajectory_taken')
 end
 
-if entry.orphan and groups.ENDS_OF_A_SESSION[args.reason] then
-  -- It lost its owner before, and waits for another already.
-  return run.finish({ outcome = 'discarded', discarded_from = entry.state, promoted = {} })
-end
-
 local discarded_from = entry.state
 entry.note = args.note
 prompts.requeue = args.requeue
-entries.lose(id, entry, args.reason, sessions.caller_key)
+entries.discard(id, entry, args.reason, sessions.caller_key)
 tables.wake()
 
 local promoted = {}

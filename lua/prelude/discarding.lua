@@ -136,12 +136,12 @@ end
 
 -- What becomes of a reservation when its session ends, or gives it up unawares: a group with complete members waits for
 -- another owner, if the run adopts groups. Everything else is discarded.
-function entries.lose(id, entry, reason, caller)
+function entries.lose(id, entry, reason)
   local is_kept = tables.HAS_ORPHANS and groups.ENDS_OF_A_SESSION[reason] and (entry.complete or 0) > 0
   if is_kept then
     groups.orphan(id, entry)
   else
-    entries.discard(id, entry, reason, caller)
+    entries.discard(id, entry, reason)
   end
 end
 

@@ -253,23 +253,7 @@ impl Ledger {
             note,
             requeue: wish == Wish::Requeue,
         };
-        self.discard_as(run, &args).await
-    }
-
-    /// Discards a reservation whose grant reached nobody.
-    pub(crate) async fn abandon(&self, run: &RunName, id: TrajectoryId) -> Result<Seen<Discarded>, LedgerError> {
-        let args = DiscardArgs {
-            caller: None,
-            id,
-            reason: Reason::Abandoned.as_str(),
-            note: None,
-            requeue: false,
-        };
-        self.discard_as(run, &args).await
-    }
-
-    async fn discard_as(&self, run: &RunName, args: &DiscardArgs<'_>) -> Result<Seen<Discarded>, LedgerError> {
-        let seen = self.call::<DiscardOutcome>(&script::DISCARD, run, args).await?;
+        let seen = self.call::<DiscardOutcome>(&script::DISCARD, run, &args).await?;
         let refusal = match seen.value {
             DiscardOutcome::Discarded(value) => return Ok(Seen { seq: seen.seq, value }),
             DiscardOutcome::UnknownTrajectory => Refusal::UnknownTrajectory,

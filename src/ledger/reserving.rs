@@ -10,7 +10,7 @@ use super::prompts::PromptData;
 use super::{Ledger, LedgerError, Refusal, RunName, Seen};
 use crate::protocol::tables::BlockedBy;
 use crate::protocol::{BufferId, Lineage, Slot, TrajectoryId, Version};
-use crate::store::StoreError;
+use crate::store::{StoreError, script};
 
 /// The most entries that one script admits.
 const STEP: usize = 50;
@@ -134,6 +134,19 @@ enum Step {
     Closed,
 }
 
+#[derive(Serialize)]
+struct AbandonArgs<'a> {
+    id: TrajectoryId,
+    holder: &'a Caller,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum AbandonOutcome {
+    Abandoned,
+    Kept,
+}
+
 impl Ledger {
     /// Reserves one entry for each of `ids`, or as many of them as there are places for, or groups to be adopted in their stead: in
     /// steps, each of which is whole.
@@ -175,6 +188,15 @@ impl Ledger {
             .reduce(joined)
             .ok_or_else(|| StoreError::Broken("no step of a reserve".into()))?;
         Ok(Seen { seq, value })
+    }
+
+    /// Takes back a grant that reached nobody: the entry is discarded, or is a group that waits for another owner. Says whether
+    /// it did: not what was finished meanwhile, or is held by another session than the one it was granted to.
+    pub(crate) async fn abandon(&self, run: &RunName, id: TrajectoryId, holder: &Caller) -> Result<bool, LedgerError> {
+        let seen = self
+            .call::<AbandonOutcome>(&script::ABANDON, run, &AbandonArgs { id, holder })
+            .await?;
+        Ok(matches!(seen.value, AbandonOutcome::Abandoned))
     }
 
     async fn reserve_step(

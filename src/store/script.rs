@@ -122,6 +122,8 @@ macro_rules! scripts {
 }
 
 scripts! {
+    /// Takes back a grant that reached nobody.
+    ABANDON = "abandon";
     /// Lets go of batches that a checkpoint covers.
     CHECKPOINT = "checkpoint";
     /// Makes the caller's session the holder of a reservation.
@@ -251,7 +253,7 @@ mod tests {
 
     #[test]
     fn no_script_is_left_with_an_include_that_was_not_found() {
-        assert_eq!(all().len(), 28);
+        assert_eq!(all().len(), 29);
         let sources = lua_sources();
         assert_eq!(
             sources.len(),

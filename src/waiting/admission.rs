@@ -172,14 +172,14 @@ async fn reply(ledger: &Ledger, run: &RunName, waiter: Waiter, mut ids: Vec<Traj
         return;
     }
     for id in ids {
-        match ledger.abandon(run, id).await {
-            Ok(_) => tracing::info!(%run, %id, "a grant that reached nobody was discarded"),
+        match ledger.abandon(run, id, &waiter.request.caller).await {
+            Ok(true) => tracing::info!(%run, %id, "a grant that reached nobody was taken back"),
+            Ok(false) => tracing::debug!(%run, %id, "was never granted, or is somebody else's by now"),
             // The others would only wait for the end of the outage, too: left to the worker's `holding` and its lease.
             Err(LedgerError::Store(error)) => {
                 tracing::debug!(%run, %id, %error, "grants were not taken back");
                 return;
             }
-            // Never granted.
             Err(error) => tracing::debug!(%run, %id, %error, "a grant was not taken back"),
         }
     }

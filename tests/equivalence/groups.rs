@@ -9,8 +9,11 @@ use berth::protocol::tables::{
     EntryState, FinishedAs, Generated, Member, MemberEnd, MemberRefusal, OccupyRefusal, WeightsRefusal,
 };
 use berth::protocol::{Effect, EventType, Lineage, Reason, Reward, RunConfig, TrajectoryId, Version, Weights};
+use berth::store::keys::RunKeys;
+use berth::store::{migrations, script};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use serde_json::{Value, json};
 
 use crate::twins::{Twins, effects_of};
 
@@ -96,6 +99,34 @@ impl Twins {
             GroupStep::Member(_, report) => self.member(id, report).await,
             GroupStep::Occupy(_, reports) => self.occupy_group(id, reports).await,
             GroupStep::Segment(_, report) => self.segment(id, report).await,
+        }
+    }
+
+    /// A grant reached nobody, says a server that takes its time: the entry may be anything by now.
+    pub(crate) async fn abandon(&mut self, index: Index, is_holder: bool) {
+        let id = self.pick(index, |_| true).unwrap_or_else(TrajectoryId::generate);
+        let held_by = self.holders.get(&id).copied().unwrap_or(0);
+        let holder = self.caller(if is_holder { held_by } else { held_by + 1 } % 3);
+        let args = json!({ "id": id, "holder": holder, "layout": migrations::CURRENT, "mark": "mark" });
+        let keys = RunKeys::new(self.run.as_str());
+        let reply: Value = self
+            .store
+            .run(&script::ABANDON, &keys, &args)
+            .await
+            .expect("the script runs");
+        let is_reserved = self
+            .model
+            .entry(id)
+            .is_some_and(|entry| matches!(entry.state, EntryState::Reserved { .. }));
+        let has_owner = self.model.orphans().all(|(orphan, _)| orphan != id);
+        if is_holder && is_reserved && has_owner {
+            assert_eq!(reply["body"]["outcome"], "abandoned");
+            let effects = self.give_up(id, &Reason::Abandoned);
+            self.holders.remove(&id);
+            self.logged(EventType::Discard, &effects).await;
+        } else {
+            assert_eq!(reply["body"]["outcome"], "kept");
+            assert_eq!(self.new_events().await, []);
         }
     }
 

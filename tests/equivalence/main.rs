@@ -58,14 +58,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A page is fed, or an entry is discarded for a reason for which its prompt is tried again.
+/// A page is fed, or a reservation is discarded for a reason for which its prompt is tried again, or a grant reached nobody.
 fn prompts() -> impl Strategy<Value = Step> {
     let ahead = prop::option::weighted(0.7, prop_oneof![8 => Just(0), 2 => -3..0_i64, 1 => 1..3_i64]);
     let lengths = prop::collection::vec(prop::option::of(0..4_u64), 1..8);
-    let reasons = vec!["timed_out", "stuck_timeout", "worker_restarted", "abandoned"];
+    let reasons = vec!["timed_out", "stuck_timeout"];
     prop_oneof![
         2 => (ahead, lengths).prop_map(|(ahead, lengths)| Step::Feed { ahead, lengths }),
         1 => (any::<Index>(), prop::sample::select(reasons)).prop_map(|(index, reason)| Step::DiscardAs(index, reason)),
+        1 => (any::<Index>(), prop::bool::weighted(0.8)).prop_map(|(index, is_holder)| Step::Abandon { index, is_holder }),
     ]
 }
 

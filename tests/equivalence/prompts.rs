@@ -70,10 +70,12 @@ impl Twins {
         }
     }
 
-    /// An entry is discarded for a reason of the ledger's own, which no step of these tests brings about in time.
+    /// A reservation is discarded for a reason of the ledger's own, which no step of these tests brings about in time.
     pub(crate) async fn discard_as(&mut self, index: Index, reason: &str) {
-        let is_live = |state: &EntryState| matches!(state, EntryState::Reserved { .. } | EntryState::Occupied { .. });
-        let Some(id) = self.pick(index, is_live) else { return };
+        let is_reserved = |state: &EntryState| matches!(state, EntryState::Reserved { .. });
+        let Some(id) = self.pick(index, is_reserved) else {
+            return;
+        };
         let args = json!({ "id": id, "reason": reason, "layout": migrations::CURRENT, "mark": "mark" });
         let keys = RunKeys::new(self.run.as_str());
         let reply: Value = self

@@ -37,8 +37,13 @@ pub(crate) enum Step {
     Filter(Index),
     /// Of whatever state, with the wish that its prompt is tried again.
     Requeue(Index),
-    /// For a reason of the ledger's own, of one that is in the tables.
+    /// For a reason of the ledger's own, of a reservation.
     DiscardAs(Index, &'static str),
+    /// Of whatever state: its grant, to who holds it or to somebody else, reached nobody.
+    Abandon {
+        index: Index,
+        is_holder: bool,
+    },
     /// A page that begins so many after what was fed, or after all that was fed.
     Feed {
         ahead: Option<i64>,
@@ -158,6 +163,7 @@ impl Twins {
                 self.discard(id, "preempted", Wish::Requeue).await;
             }
             Step::DiscardAs(index, reason) => self.discard_as(*index, reason).await,
+            Step::Abandon { index, is_holder } => self.abandon(*index, *is_holder).await,
             Step::Feed { ahead, lengths } => self.feed(*ahead, lengths).await,
             Step::Restart(worker) => self.restart(*worker).await,
             Step::Expire => self.expire().await,

@@ -4,7 +4,10 @@ use berth::store::script::{self, Script};
 use serde_json::{Value, json};
 
 use crate::keys::differing;
-use crate::workshop::{DISCARDED, NEW, RESERVED, TAKEN, Workshop, calls, occupy, occupy_by, outcome, reserve};
+use crate::scenarios::granted_to_holder;
+use crate::workshop::{
+    DISCARDED, NEW, OCCUPIED, RESERVED, TAKEN, Workshop, calls, occupy, occupy_by, outcome, reserve,
+};
 
 /// Renewed with a session: its last call, its lease, and the run's clock.
 const RENEWED: [&str; 3] = ["run", "sessions", "leases"];
@@ -47,6 +50,13 @@ macro_rules! refusals {
 }
 
 refusals! {
+    a_grant_that_reached_nobody_of_an_unknown_entry: ABANDON granted_to_holder(NEW) => "kept", CLOCK;
+    a_grant_that_reached_nobody_of_what_was_finished_meanwhile: ABANDON granted_to_holder(OCCUPIED) => "kept", CLOCK;
+    a_grant_that_reached_nobody_of_what_was_trained_meanwhile: ABANDON granted_to_holder(TAKEN) => "kept", CLOCK;
+    a_grant_that_reached_nobody_of_what_another_worker_holds:
+        ABANDON json!({ "id": RESERVED, "holder": { "worker": "silent" } }) => "kept", CLOCK;
+    a_grant_that_reached_nobody_of_what_a_later_session_holds:
+        ABANDON json!({ "id": RESERVED, "holder": { "worker": "holder", "session": "old" } }) => "kept", CLOCK;
     a_claim_of_an_unknown_entry: CLAIM json!({ "worker": "holder", "session": "s", "id": NEW }) => "unknown_trajectory", RENEWED;
     a_claim_of_a_discarded_entry:
         CLAIM json!({ "worker": "holder", "session": "s", "id": DISCARDED }) => "trajectory_discarded", RENEWED;

@@ -58,6 +58,7 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
         "configure" => vec![at_once(
             json!({ "changes": { "lease_ms": 5_000 }, "cleared": ["max_concurrency"] }),
         )],
+        "abandon" => vec![at_once(granted_to_holder(RESERVED))],
         "create" => {
             let create = || json!({ "creating": true, "even_behind": true, "config": { "max_staleness": 1, "initial_version": 0 } });
             vec![at_once(create()), after([Run(&script::DELETE, json!({}))], create())]
@@ -92,10 +93,7 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
             at_once(occupy(RESERVED)),
             at_once(occupy_by("silent", "s", RESERVED)),
             at_once(calls(json!({ "items": [{ "id": RESERVED, "finish": {} }] }))),
-            after(
-                [Run(&script::DISCARD, json!({ "id": RESERVED, "reason": "abandoned" }))],
-                occupy(RESERVED),
-            ),
+            after([Run(&script::ABANDON, granted_to_holder(RESERVED))], occupy(RESERVED)),
             // The slots of its buffer are full, and another's reservation makes room.
             after(
                 [Run(&script::RESERVE, reserve(json!({ "version": 2, "ids": [NEW] })))],
@@ -240,7 +238,7 @@ fn of_a_trainer(script: &str) -> Vec<Scenario> {
 /// A segment of the reserved entry under the version that comes next. An entry that is named is given up before, for a reason
 /// after which it may still be finished.
 fn segment(discarded: Option<&'static str>) -> Scenario {
-    let give_up = discarded.map(|id| Run(&script::DISCARD, json!({ "id": id, "reason": "abandoned" })));
+    let give_up = discarded.map(|id| Run(&script::ABANDON, granted_to_holder(id)));
     let train = [
         Run(&script::TAKE, json!({})),
         Run(&script::PUBLISH, json!({ "version": 3 })),
@@ -249,6 +247,11 @@ fn segment(discarded: Option<&'static str>) -> Scenario {
         give_up.into_iter().chain(train),
         json!({ "worker": "holder", "session": "s", "id": RESERVED, "segment": { "version": 3, "from_token": 9 } }),
     )
+}
+
+/// To who holds all that there is.
+pub(crate) fn granted_to_holder(id: &str) -> Value {
+    json!({ "id": id, "holder": { "worker": "holder", "session": "s" } })
 }
 
 /// The shortest lease that a script takes: what was granted before is older.

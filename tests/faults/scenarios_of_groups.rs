@@ -3,7 +3,7 @@
 use berth::store::script;
 use serde_json::{Value, json};
 
-use crate::scenarios::{Command, Run, Scenario, after, at_once, let_a_lease_pass};
+use crate::scenarios::{Command, Run, Scenario, after, at_once, granted_to_holder, let_a_lease_pass};
 use crate::workshop::{NEW, OCCUPIED, ORPHAN, RESERVED, calls, occupy_whole, reserve};
 
 /// All that is known of a script. In each of them it does, or shows, something.
@@ -15,19 +15,20 @@ pub(crate) fn of(script: &str) -> Vec<Scenario> {
     };
     let member = |id: &str, report: Value| json!({ "worker": "holder", "session": "s", "id": id, "report": report });
     let complete = |index: u32| json!({ "index": index, "reward": 0, "payload": "file:///1" });
-    let new_is_abandoned = || {
-        [
-            Run(
-                &script::RESERVE,
-                reserve(json!({ "version": 2, "adopt": false, "ids": [NEW] })),
-            ),
-            Run(&script::DISCARD, json!({ "id": NEW, "reason": "abandoned" })),
-        ]
+    let new_is_reserved = || {
+        Run(
+            &script::RESERVE,
+            reserve(json!({ "version": 2, "adopt": false, "ids": [NEW] })),
+        )
     };
+    let new_is_abandoned = || [new_is_reserved(), Run(&script::ABANDON, granted_to_holder(NEW))];
     match script {
+        "abandon" => vec![
+            at_once(granted_to_holder(RESERVED)),
+            after([new_is_reserved()], granted_to_holder(NEW)),
+        ],
         "claim" => vec![at_once(json!({ "worker": "silent", "session": "s", "id": ORPHAN }))],
         "discard" => vec![
-            at_once(json!({ "id": RESERVED, "reason": "abandoned" })),
             at_once(json!({ "worker": "silent", "session": "s", "id": ORPHAN, "reason": "failed" })),
             at_once(json!({ "id": OCCUPIED, "reason": "filtered" })),
         ],

@@ -25,7 +25,7 @@ macro_rules! every_key_is_left_as_it_was_by {
 }
 
 every_key_is_left_as_it_was_by! {
-    checkpoint claim configure create delete discard drain feed heartbeat member occupy open_session publish reserve resume
+    abandon checkpoint claim configure create delete discard drain feed heartbeat member occupy open_session publish reserve resume
     segment stream sweep take trim
     view_distribution view_entry view_explain view_held view_prompts view_run view_slots view_workers
 }

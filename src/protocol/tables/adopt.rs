@@ -1,30 +1,34 @@
 //! *Adoption*: a group with complete members outlives the session that held it.
 
-use super::{DiscardRefusal, Discarded, DiscardedFrom, Effect, Reason, SlotTables, TrajectoryId, Version};
+use super::{DiscardRefusal, Discarded, DiscardedFrom, Effect, EntryState, Reason, SlotTables, TrajectoryId, Version};
 
 impl SlotTables {
-    /// The holder of an entry is gone, or has never heard of it. A group with complete members keeps its slot and them,
-    /// if the run is so configured, and waits for a new holder; anything else is discarded.
+    /// The holder of a reservation is gone, or has never heard of it. A group with complete members keeps its slot and them,
+    /// if the run is so configured, and waits for a new holder; any other is discarded. Of what is occupied nobody is the
+    /// holder: it stays.
     ///
     /// # Errors
     ///
     /// As [`DiscardRefusal`] says.
     pub fn lose(&mut self, id: TrajectoryId, reason: Reason) -> Result<Discarded, DiscardRefusal> {
         let adopts = self.config.adopt_groups;
-        let outlives = |entry: &&mut super::Entry| adopts && entry.is_reserved() && entry.complete() > 0;
-        let Some(group) = self.entries.get_mut(&id).filter(outlives) else {
+        let entry = self.entries.get_mut(&id).ok_or(DiscardRefusal::Unknown)?;
+        let is_occupied = matches!(entry.state, EntryState::Occupied { .. });
+        let is_kept = adopts && entry.is_reserved() && entry.complete() > 0;
+        if !is_occupied && !is_kept {
             return self.discard(id, reason);
-        };
-        // Nobody can lose it twice.
-        let repeated = std::mem::replace(&mut group.orphan, true);
-        let effects = if repeated {
-            Vec::new()
+        }
+        let (discarded_from, effects) = if is_occupied {
+            (DiscardedFrom::Occupied, Vec::new())
+        } else if std::mem::replace(&mut entry.orphan, true) {
+            // Nobody can lose it twice.
+            (DiscardedFrom::Reserved, Vec::new())
         } else {
-            vec![Effect::Orphaned { id }]
+            (DiscardedFrom::Reserved, vec![Effect::Orphaned { id }])
         };
         Ok(Discarded {
-            discarded_from: DiscardedFrom::Reserved,
-            repeated,
+            discarded_from,
+            repeated: effects.is_empty(),
             effects,
         })
     }

@@ -7,7 +7,7 @@ use super::{Buffer, DiscardedFrom, Effect, EntryState, Place, Reason, SlotTables
 pub struct Discarded {
     /// What the entry was.
     pub discarded_from: DiscardedFrom,
-    /// Whether it was discarded already: nothing has changed then.
+    /// Whether it was discarded, or lost, already, or nobody held it: nothing has changed then.
     pub repeated: bool,
     /// The changes, in order.
     pub effects: Vec<Effect>,

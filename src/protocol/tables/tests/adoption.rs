@@ -50,6 +50,17 @@ fn a_group_with_complete_members_keeps_its_slot_when_its_session_ends() {
 }
 
 #[test]
+fn a_finished_group_stays_whatever_becomes_of_who_held_it() {
+    for reason in [Reason::LeaseExpired, Reason::WorkerRestarted, Reason::Abandoned] {
+        let mut t = four_groups();
+        member(&mut t, 'a', complete(1, 0));
+        let lost = lose(&mut t, 'a', reason);
+        assert_eq!((lost.repeated, lost.effects), (true, vec![]));
+        assert_eq!(written(&t), "0: A c | 1: b d");
+    }
+}
+
+#[test]
 fn a_group_without_complete_members_is_discarded_when_its_session_ends() {
     let mut t = four_groups();
     member(&mut t, 'd', failed(1));
