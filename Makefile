@@ -6,7 +6,8 @@ ARGS =
 
 TESTS := cargo $(shell cargo nextest --version >/dev/null 2>&1 && echo nextest run || echo test --no-fail-fast) --locked
 # Most tests wait longer than they compute: for a lease, for an outage to end, for a container.
-export NEXTEST_TEST_THREADS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+TESTS_AT_ONCE := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+export NEXTEST_TEST_THREADS := $(TESTS_AT_ONCE)
 # Those that another version of Redis could upset: what the protocol says, and the scripts against the model.
 DATABASE_TESTS := --test protocol --test equivalence
 # The server as the tests' build has it: by itself, many dependencies would be built a second time.
@@ -44,7 +45,7 @@ test-containers:
 
 python: redis-server target/python/.ready ## the Python client: types, tests against this server, wheel, a fresh installation
 	$(SERVER)
-	cd clients/python && ../../target/python/bin/mypy && BERTH_BIN=$(CURDIR)/target/debug/berth ../../target/python/bin/pytest -q $(ARGS)
+	cd clients/python && ../../target/python/bin/mypy && BERTH_BIN=$(CURDIR)/target/debug/berth ../../target/python/bin/pytest -q -n $(TESTS_AT_ONCE) $(ARGS)
 	target/python/bin/python -m build -q --wheel --outdir target/python/dist clients/python
 	python3 -m venv --clear target/python/fresh
 	target/python/fresh/bin/pip install -q ./clients/python

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -33,10 +35,28 @@ def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def free_port() -> int:
+def _ports() -> Iterator[int]:
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 20_000 + number % 10 * 1_000
+    return itertools.cycle(random.sample(range(first, first + 1_000), 1_000))
+
+
+_PORTS = _ports()
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """One that stays free while what listens there is down: the system gives connections higher ones, and each of the processes
+    that share the tests has a range of its own."""
+    return next(port for port in _PORTS if _is_free(port))
 
 
 class Redis:
