@@ -1,4 +1,4 @@
-"""A run of the fake and one of a real server, driven by names and not by ids, so that what both answer and show can be compared."""
+"""A run of the fake and one of a real server, driven by names and not by ids, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Twin:
     def names(self) -> dict[str, str]:
         return {slot.id: name for name, slot in self.slots.items()}
 
-    def forgotten(self, name: str) -> bool:
-        """Whether the entry was trained, and its batch is not kept."""
+    def knows(self, name: str) -> bool:
+        """Whether the entry is remembered: one that was trained is forgotten with its batch."""
         try:
             self.run.trajectory(self.slots[name].id)
         except berth.UnknownTrajectory:
-            return True
-        return False
+            return False
+        return True
 
     def close(self) -> None:
         self.client.close()
@@ -199,8 +199,7 @@ class Twin:
         trainer = self.run.trainer(resume_from=version, mode=mode, force=force)
         trainer.__enter__()
         self.trainer, self.streamed_of = trainer, -1
-        # The reference of a version whose batches are not kept is forgotten some time later.
-        return trainer.epoch, trainer.trainer_version, trainer.policy_version, trainer.lineage
+        return trainer.session
 
     @told
     def batch(self, version: int, offset: int | None, most: int | None) -> object:
@@ -241,7 +240,10 @@ class Twin:
             "kept": (status.kept_batches, status.oldest_kept),
             "totals": status.totals,
             "slots": [
-                [(each.state, each.prompt, each.version, each.staleness, each.worker, each.attempt) for each in buffer.slots]
+                [
+                    (each.state, each.prompt, each.version, each.staleness, each.worker, each.attempt)
+                    for each in buffer.slots
+                ]
                 for buffer in buffers
             ],
             "buffers": status.buffers,
@@ -262,9 +264,7 @@ class Twin:
         }
 
     def prompts(self) -> object:
-        # Trained ones are forgotten with their batches, some time after those are let go of.
-        known = [(each.id, each.state, each.attempt, each.reason) for each in self.run.prompts().prompts]
-        return [each for each in known if each[1] != "trained"]
+        return [(each.id, each.state, each.attempt, each.reason) for each in self.run.prompts().prompts]
 
     def lists(self) -> object:
         """What takes too long to be looked at after each call: all entries, the queued prompts in order, and the distribution."""

@@ -1,4 +1,4 @@
-"""How an entry finishes, whole or member by member, and how one that was discarded returns (protocol.md, Groups and Late occupy)."""
+"""How an entry finishes, whole or by its members, and how a discarded one returns (protocol.md, Groups, Late occupy)."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class RunState:
     def take_out(
         self, entry: Entry, reason: str, *, requeue: bool = False, by: Session | None = None, note: str | None = None
     ) -> list[Json]:
-        """*Discard* of an entry in the tables, as a part of a step; its own session need not be told. Returns who was promoted."""
+        """*Discard* of an entry in the tables, within a step; its own session need not be told. Returns who was promoted."""
         was = entry.state
         promoted = self.tables.remove(entry)
         entry.state = was
@@ -206,6 +206,7 @@ class RunState:
             self.forget(self.batches.pop(version))
             self.record("prune", version=version)
         self.gaps = [gap for gap in self.gaps if gap[1] > self.oldest_kept]
+        self.versions = {version: known for version, known in self.versions.items() if version >= self.oldest_kept}
 
     def forget(self, trained: list[Entry]) -> None:
         """Entries that were trained are in no batch that is kept."""
