@@ -121,6 +121,60 @@ def test_a_dead_workers_group_is_adopted_with_what_it_had(ledger: Ledger) -> Non
             assert adopted.member(0).complete(reward=1.0).state == "occupied"
 
 
+def test_a_group_without_an_owner_shows_who_held_it_last_and_a_claim_adopts_it(ledger: Ledger) -> None:
+    run = group_run(ledger, group_candidates=3, adopt_groups=True, max_staleness=0)
+    with run.worker("a") as dead:
+        slot = next(dead.reserve(0))
+        slot.member(0).fail()
+        slot.member(1).complete(reward=0.5)
+        with run.worker("a"), run.worker("b") as heir:
+            orphan = run.trajectory(slot.id)
+            assert (orphan.state, orphan.orphaned, orphan.worker) == ("reserved", True, "a")
+            assert [each.worker for each in run.explain().waiting_on] == [None]
+            claimed = heir.claim(slot.id)
+            assert (set(claimed.members_done), set(claimed.members_failed)) == ({1}, {0})
+            assert not run.trajectory(slot.id).orphaned
+            assert run.status().totals.adopted == 1
+
+
+def test_one_refused_member_of_a_whole_group_leaves_no_other_recorded(ledger: Ledger) -> None:
+    run = group_run(ledger)
+    with run.worker("w") as worker:
+        slot = next(worker.reserve(0))
+        one, other = berth.MemberResult(index=0, reward=1.0), berth.MemberResult(index=1, reward=0.0, version=1)
+        with pytest.raises(berth.VersionNotPublished):
+            slot.occupy(members=[one, other])
+        assert run.trajectory(slot.id).members == []
+        assert slot.occupy(members=[one, berth.MemberResult(index=1, reward=0.0)]).kept
+
+
+def test_the_reward_of_a_group_is_the_mean_of_its_members_unless_it_is_said(ledger: Ledger) -> None:
+    run = group_run(ledger)
+    members = [berth.MemberResult(index=index, reward=float(index), tokens=10) for index in (0, 1)]
+    with run.worker("w") as worker:
+        summed, said = worker.reserve_up_to(2, 0)
+        summed.occupy(members=members)
+        said.occupy(members=members, reward=0.75)
+    entries = [run.trajectory(slot.id) for slot in (summed, said)]
+    assert [(entry.reward, entry.tokens) for entry in entries] == [(0.5, 20), (0.75, 20)]
+
+
+def test_a_member_shows_its_segments_while_it_is_generated(ledger: Ledger) -> None:
+    run = group_run(ledger, initial_version=1)
+    with run.worker("w") as worker:
+        slot = next(worker.reserve(0))
+        slot.member(0, version=0).segment(1, 30, report=True)
+        slot.member(1, version=1).segment(1, 0, report=True)
+        assert [(each.index, each.state, each.version) for each in run.trajectory(slot.id).members or []] == [
+            (0, "generating", None),
+            (1, "generating", 1),
+        ]
+        # What was said of it is a part of it, also for who reports it without.
+        worker.slot(slot.id).member(0, version=0).complete(reward=1.0)
+        first = (run.trajectory(slot.id).members or [])[0]
+        assert first.segments == [berth.Segment(version=0, from_token=0), berth.Segment(version=1, from_token=30)]
+
+
 def test_a_member_is_never_older_than_its_group(ledger: Ledger) -> None:
     run = group_run(ledger, initial_version=3)
     with run.worker("w") as worker:
@@ -147,3 +201,17 @@ def test_a_generation_goes_on_under_newer_weights(ledger: Ledger) -> None:
             berth.Segment(version=1, from_token=30),
         ]
         assert trainer.next_batch().batch is not None
+
+
+def test_segments_that_are_known_may_be_named_again_at_any_time(ledger: Ledger) -> None:
+    run = ledger.run(batch_size=1, initial_version=2, max_staleness=3)
+    with run.worker("w") as worker:
+        slot = next(worker.reserve(0))
+        slot.segment(1, 10, report=True)
+        slot.segment(2, 20, report=True)
+        again = worker.slot(slot.id)
+        again.segment(1, 10, report=True)
+        with pytest.raises(berth.SegmentOutOfOrder):
+            again.segment(1, 15, report=True)
+        assert slot.occupy(reward=1.0).kept
+    assert [each.version for each in run.trajectory(slot.id).segments or []] == [0, 1, 2]

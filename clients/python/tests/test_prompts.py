@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Ledger
+from conftest import LEASE_MS, Ledger
 from support import fill, thread
 
 import berth
@@ -55,9 +55,48 @@ def test_the_prompt_of_a_failed_generation_is_tried_again(ledger: Ledger) -> Non
     assert [(prompt.id, prompt.reason) for prompt in page.prompts] == [("q-0", "runtime_error")]
 
 
+def test_a_prompt_that_was_handed_out_again_stays_out_of_reach_though_it_is_queued_once_more(ledger: Ledger) -> None:
+    run = queue_run(ledger, lease_ms=LEASE_MS)
+    run.feed(prompts(1))
+    with run.worker("slow") as slow, run.worker("w") as worker:
+        first = next(slow.reserve(0))
+        assert slow._heartbeat is not None
+        slow._heartbeat.stop()
+        ledger.expire(run, [first.id])
+        second = next(worker.reserve(0))
+        assert second.prompt == "q-0"
+        second.discard("failed", requeue=True)
+        assert run.prompts().counts["queued"] == 1
+        assert first.occupy(reward=1.0).reason == "superseded"
+        assert run.prompts().counts["queued"] == 1
+
+
+def test_a_prompt_that_came_back_to_the_front_has_its_old_place(ledger: Ledger) -> None:
+    run = queue_run(ledger, group_size=2, batch_size=1)
+    run.feed(prompts(3))
+    with run.worker("w") as worker:
+        postponed = next(worker.reserve(0))
+        postponed.member(0).fail()
+        assert [prompt.id for prompt in run.prompts(state="queued").prompts] == ["q-1", "q-2", "q-0"]
+        for slot in worker.reserve_up_to(2, 0):
+            slot.discard("failed")
+        next(worker.reserve(0)).discard("failed", requeue=True)
+        run.feed(prompts(4))
+        assert [prompt.id for prompt in run.prompts(state="queued").prompts] == ["q-0", "q-3"]
+
+
 def test_without_a_queue_there_is_nothing_to_feed(ledger: Ledger) -> None:
     with pytest.raises(berth.NoPromptQueue):
         ledger.run().feed(prompts(1))
+
+
+def test_without_a_queue_there_is_nothing_to_put_a_prompt_back_into(ledger: Ledger) -> None:
+    run = ledger.run()
+    with run.worker("w") as worker:
+        slot = next(worker.reserve(0))
+        with pytest.raises(berth.NoPromptQueue):
+            run.discard(slot.id, "failed", requeue=True)
+        assert run.trajectory(slot.id).state == "reserved"
 
 
 def test_the_ten_lines_end_by_themselves_when_the_run_is_drained(ledger: Ledger) -> None:

@@ -186,6 +186,67 @@ def test_a_checkpoint_that_the_ledger_has_not_reached_is_refused_unless_forced(l
         assert (trainer.trainer_version, trainer.lineage) == (5, 1)
 
 
+def test_a_rewind_takes_back_that_pieces_were_trained(ledger: Ledger) -> None:
+    run = ledger.run()
+    train(run, 1)
+    ids = fill(run, 1, version=1)
+    with run.trainer(resume_from=1) as trainer:
+        piece = trainer.next_piece(0).batch
+        assert piece is not None and [entry.id for entry in piece] == ids
+        assert run.status().totals.trained == 3
+    with run.trainer(resume_from=0, mode="rewind"):
+        status = run.status()
+    assert (status.totals.trained, status.totals.discarded, status.occupied) == (0, {"rewound": 1}, 2)
+
+
+def test_pieces_that_a_forced_resume_finds_stay_trained_and_are_in_no_batch(ledger: Ledger) -> None:
+    run = ledger.run(max_staleness=3)
+    ids = fill(run, 1)
+    with run.trainer() as trainer:
+        assert trainer.next_piece(0).batch is not None
+    waiting = fill(run, 2)
+    with run.trainer(resume_from=2, force=True) as trainer:
+        status = run.status()
+        assert (status.totals.trained, status.occupied, status.kept_batches) == (1, 2, 0)
+        batch = trainer.next_batch().batch
+        assert batch is not None and [entry.id for entry in batch] == waiting
+    with pytest.raises(berth.UnknownTrajectory):
+        run.trajectory(ids[0])
+
+
+def test_numbers_that_a_forced_resume_jumped_over_are_no_batches(ledger: Ledger) -> None:
+    run = ledger.run()
+    train(run, 1)
+    with run.trainer(resume_from=3, force=True):
+        assert [each.version for each in run.batches()] == [0]
+        assert len(run.batch(0)) == 2
+        with pytest.raises(berth.UnknownBatch):
+            run.batch(2)
+        with pytest.raises(berth.BatchPruned):
+            run.trainer(resume_from=2).__enter__()
+
+
+def test_fewer_batches_are_kept_as_soon_as_the_run_is_changed_so(ledger: Ledger) -> None:
+    run = ledger.run()
+    train(run, 3)
+    assert run.configure(keep_batches=1).oldest_kept == 2
+    with pytest.raises(berth.BatchPruned):
+        run.batch(1)
+
+
+def test_a_replay_gives_a_version_the_reference_that_it_lacks(ledger: Ledger) -> None:
+    run = ledger.run()
+    fill(run, 2)
+    with run.trainer() as trainer:
+        next(iter(trainer))
+        trainer.publish()
+    with run.trainer(resume_from=0) as trainer:
+        batch = next(iter(trainer))
+        assert batch.replayed and not batch.redelivered
+        trainer.publish("file:///1")
+    assert run.weights().reference == "file:///1"
+
+
 def test_weights_are_waited_for(ledger: Ledger) -> None:
     run = ledger.run()
     fill(run, 2)

@@ -115,6 +115,6 @@ def grant_of(entry: m.Trajectory) -> m.Grant:
         attempt=entry.attempt or 1,
         prompt=entry.prompt,
         data=entry.data,
-        members_done=[each.index for each in members if not each.failed],
-        members_failed=[each.index for each in members if each.failed],
+        members_done=[each.index for each in members if each.state == "complete"],
+        members_failed=[each.index for each in members if each.state == "failed"],
     )

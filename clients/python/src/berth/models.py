@@ -123,9 +123,13 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class MemberEntry:
-    """A finished member of a group. ``advantage`` is the reward normalised in the group; None if a reward is missing."""
+    """A member of a group: ``state`` is ``generating`` (it was said in which segments), ``complete`` or ``failed``.
+
+    ``advantage`` is the reward normalised in the group; None while the group is not finished, and if a reward is missing.
+    """
 
     index: int
+    state: str | None = None
     version: int | None = None
     segments: list[Segment] | None = None
     reward: float | None = None
@@ -133,18 +137,23 @@ class MemberEntry:
     payload: str | None = None
     meta: Json | None = None
     advantage: float | None = None
-    failed: bool = False
     note: str | None = None
+    worker: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """An entry, wherever it is shown: one trajectory or one group. A place leaves out what it does not need."""
+    """An entry, wherever it is shown: one trajectory or one group. A place leaves out what it does not need.
+
+    ``orphaned`` is a group that lost its owner and waits for another; ``worker`` held it last.
+    """
 
     id: str
     prompt: str | None = None
     state: str | None = None
     reason: str | None = None
+    note: str | None = None
+    orphaned: bool = False
     worker: str | None = None
     session: str | None = None
     version: int = 0

@@ -34,6 +34,8 @@ CHANGEABLE = frozenset(
         "keep_batches",
     }
 )
+#: Those of them that are no limits, and have a value at any time.
+ALWAYS_SET = frozenset({"lease_ms", "keep_batches"})
 
 
 def completed(given: Json) -> Json:
@@ -54,7 +56,7 @@ def completed(given: Json) -> Json:
     _within(config, "max_staleness", 0, 64)
     _within(config, "slots_per_buffer", batch_size, 2 * batch_size + 64)
     _within(config, "group_candidates", config["group_size"], 1024)
-    check_changes(config)
+    _check_changeable(config)
     if config["drop_zero_variance"] and config["group_size"] == 1:
         raise invalid("drop_zero_variance", "it needs groups")
     for reason in config["drop_on"]:
@@ -63,11 +65,24 @@ def completed(given: Json) -> Json:
     return config
 
 
-def check_changes(config: Json) -> None:
-    """The bounds of what may be changed."""
+def changed(config: Json, changes: Json) -> Json:
+    """The configuration with some of what may be changed changed; None unsets a limit."""
+    for name, value in changes.items():
+        if name not in CHANGEABLE:
+            raise invalid(name, f"unknown field `{name}`")
+        if value is None and name in ALWAYS_SET:
+            raise invalid(name, "it cannot be unset")
+    config = {**config, **changes}
+    _check_changeable(config)
+    return config
+
+
+def _check_changeable(config: Json) -> None:
     _within(config, "lease_ms", 1000, 3_600_000)
-    _within(config, "max_concurrency", config.get("group_candidates", 1), 10**9)
+    _within(config, "max_concurrency", config["group_candidates"], 10**9)
     _within(config, "keep_batches", 1, 10**6)
+    for name in ("reservation_timeout_ms", "stuck_timeout_ms"):
+        _within(config, name, 1, 31_536_000_000)
 
 
 def _within(config: Json, name: str, least: int, most: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import rollout
+from . import rollout, sessions
 from .entries import Entry, Json, Problem, invalid
 from .queue import no_queue
 from .state import RunState
@@ -23,8 +23,8 @@ def status(run: RunState) -> Json:
         "finished": run.finished(),
         "reserved": len(run.tables.reserved()),
         "generating": run.generating(),
-        "occupied": sum(entry.state == "occupied" and not entry.streamed for entry in run.tables.entries()),
-        "workers": len(run.current),
+        "occupied": sum(entry.state == "occupied" and not entry.is_taken for entry in run.tables.entries()),
+        "workers": sum(not session.ended and not session.expired for session in run.sessions.values()),
         "kept_batches": len(run.batches),
         "oldest_kept": min(run.batches, default=None),
         "seq": run.seq,
@@ -76,7 +76,7 @@ def explain(run: RunState) -> Json:
             "id": entry.id,
             "prompt": entry.prompt,
             "slot": entry.slot,
-            "worker": entry.worker,
+            "worker": None if entry.orphan else entry.worker,
             "version": entry.version,
             "attempt": entry.attempt,
             "members_complete": len(entry.complete_members()) if run.has_groups else None,
@@ -87,7 +87,7 @@ def explain(run: RunState) -> Json:
     ]
     buffers = run.tables.buffers
     free = sum(slots.count(None) for buffer, slots in buffers.items() if run.tables.state(buffer) != "ready")
-    said = (run.sessions[each].version for each in run.current.items())
+    said = (sessions.said_version(run, run.sessions[each]) for each in run.current.items())
     newest = max((version for version in said if version is not None), default=run.policy_version)
     blocked = rollout.blocked_by(run, newest)
     return {
@@ -134,7 +134,7 @@ def batch(run: RunState, version: int, from_offset: int, most: int | None) -> Js
     else:
         taken = []
     if version not in run.batches and not taken:
-        if version < run.next_buffer:
+        if version < run.next_buffer and not any(first <= version < past for first, past in run.gaps):
             raise Problem(410, "batch_pruned", f"batch {version} is not kept")
         raise Problem(404, "unknown_batch", f"there is no batch {version} yet")
     piece = taken[from_offset:] if most is None else taken[from_offset : from_offset + most]
@@ -142,7 +142,7 @@ def batch(run: RunState, version: int, from_offset: int, most: int | None) -> Js
     return {
         "version": version,
         "redelivered": True,
-        "replayed": version < run.policy_version,
+        "replayed": False,
         "final": version in run.final_batches,
         "offset": from_offset,
         "complete": complete,
@@ -186,7 +186,7 @@ def workers(run: RunState) -> Json:
             {
                 "worker": worker,
                 "session": token,
-                "version": session.version,
+                "version": sessions.said_version(run, session),
                 "heartbeat_at_ms": session.last_call,
                 "lease_expires_in_ms": max(0, left),
                 "reserved": sum(entry.holder == (worker, token) for entry in run.tables.reserved()),
@@ -200,12 +200,17 @@ def workers(run: RunState) -> Json:
 def trajectories(run: RunState, worker: str | None, state: str) -> Json:
     """The trajectories in a state."""
     if state == "taken":
-        found = [entry for _, batch in sorted(run.batches.items()) for entry in batch]
+        pieces = [entry for entry in run.tables.occupied_in(run.next_buffer) if entry.streamed]
+        found = [*(entry for _, batch in sorted(run.batches.items()) for entry in batch), *pieces]
     elif state in ("reserved", "occupied"):
-        found = [entry for entry in run.tables.entries() if entry.state == state]
+        found = [entry for entry in run.tables.entries() if entry.state == state and not entry.streamed]
     else:
         raise invalid("state", "reserved, occupied or taken")
-    return {"trajectories": [run.show(e) for e in found if worker in (None, e.worker)], "next": None}
+    if worker is not None:
+        # An orphaned group is nobody's, though it shows who held it last.
+        found = [entry for entry in found if entry.worker == worker and not entry.orphan]
+    all_members = state == "reserved"
+    return {"trajectories": [run.show(entry, all_members=all_members) for entry in found], "next": None}
 
 
 def events(run: RunState, after: int, limit: int, trajectory: str | None) -> tuple[Json, bool]:

@@ -69,45 +69,62 @@ class PromptQueue:
         if prompt is None or prompt.holder != entry.id:
             return
         prompt.reason = reason
+        # A late occupy counts as the attempt that it was.
+        prompt.tries = entry.attempt - 1
         from_occupied = entry.discarded_from == "occupied"
         if reason in self.drop_on or reason == "drained":
             prompt.state = "dropped"
         elif reason in RETURNED:
-            prompt.state = "queued"
+            self._put_in_front(prompt)
         elif reason in RETRIED or requeue or reason in POSTPONED:
             if prompt.tries + 1 >= self.max_attempts:
                 prompt.state = "failed"
                 return
             prompt.tries += 1
-            prompt.state = "queued"
+            self._put_in_front(prompt)
             if reason in POSTPONED:
                 self.returns += 1
                 prompt.rank = (1, self.returns)
         else:
             prompt.state = "filtered" if reason == "zero_variance" or from_occupied else "failed"
 
+    def _put_in_front(self, prompt: Prompt) -> None:
+        prompt.state, prompt.rank = "queued", self._rank(prompt.position, prompt.expected_tokens)
+
     def follow(self, entry: Entry, state: str) -> None:
-        """Its entry is occupied, or trained; a late one takes its prompt out of the queue again."""
-        if entry.queued is not None:
-            entry.queued.state, entry.queued.holder = state, entry.id
+        """Its entry is occupied, or trained; a late one takes its prompt out of the queue again, as the attempt that it was."""
+        prompt = entry.queued
+        if prompt is not None:
+            prompt.state, prompt.holder, prompt.tries = state, entry.id, entry.attempt - 1
 
     def is_superseded(self, entry: Entry) -> bool:
-        """Whether a discarded entry's prompt went on without it."""
+        """Whether a discarded entry's prompt went on without it: also if it is queued once more since."""
         prompt = entry.queued
-        return prompt is not None and (prompt.state != "queued")
+        return prompt is not None and (prompt.state != "queued" or prompt.holder != entry.id)
+
+    def forget(self, entry: Entry) -> None:
+        """Its entry was trained, and is forgotten with its batch: the prompt stays counted."""
+        if entry.queued is not None:
+            entry.queued.is_listed = False
 
     def counts(self) -> dict[str, int]:
         """How many are in each state."""
         return {state: sum(prompt.state == state for prompt in self.prompts) for state in STATES}
 
     def page(self, state: str | None, after: int, limit: int) -> Json:
-        """A page of those in a state."""
-        found = [each for each in self.prompts if each.position >= after and state in (None, each.state)]
+        """A page of those in a state: the queued ones in the order in which they are handed out, others in that of feeding."""
+        if state == "queued":
+            queue = self.queued()
+            more = after + limit if len(queue) > after + limit else None
+            return self._page(queue[after : after + limit], more)
+        listed = [each for each in self.prompts if each.position >= after and each.is_listed]
+        found = [each for each in listed if state in (None, each.state)]
+        return self._page(found[:limit], found[limit].position if len(found) > limit else None)
+
+    def _page(self, prompts: list[Prompt], more: int | None) -> Json:
         shown = [
-            {"id": p.id, "state": p.state, "attempt": p.tries + 1, "data": p.data, "reason": p.reason}
-            for p in found[:limit]
+            {"id": p.id, "state": p.state, "attempt": p.tries + 1, "data": p.data, "reason": p.reason} for p in prompts
         ]
-        more = found[limit].position if len(found) > limit else None
         return {"fed": self.fed, "counts": self.counts(), "prompts": shown, "next": more}
 
 

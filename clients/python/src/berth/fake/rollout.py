@@ -1,13 +1,12 @@
-"""Reserve, occupy, members, segments and discard (protocol.md, The slot tables and Groups)."""
+"""Reserve, segments and discard (protocol.md, The slot tables, Groups and Partial rollout)."""
 
 from __future__ import annotations
 
-from .._reasons import LATE_REASONS
-from . import sessions
-from .entries import Entry, Json, conflict, invalid
+from . import finishing, members, sessions
+from .entries import Entry, Json, conflict, segments_json
+from .queue import no_queue
+from .segments import check_weights, join, lineage_of
 from .state import RunState, Session
-
-FINISH_FIELDS = ("reward", "tokens", "payload", "meta")
 
 
 def reserve(run: RunState, body: Json) -> tuple[Json, bool]:
@@ -49,9 +48,11 @@ def _admit(
     granted: list[Json] = []
     adopt = body.get("adopt", run.config["adopt_groups"])
     while len(granted) < count:
-        orphan = next((e for e in run.tables.reserved() if e.holder is None and e.version <= version), None)
+        orphan = next((e for e in run.tables.reserved() if e.orphan and e.version <= version), None)
         if adopt and orphan is not None:
-            granted.append(_adopt(run, session, orphan))
+            sessions.adopt(run, session, orphan)
+            done, failed = orphan.complete_members(), orphan.failed_members()
+            granted.append({**_grant(run, orphan), "adopted": True, "members_done": done, "members_failed": failed})
             continue
         block = blocked_by(run, version)
         if block is not None:
@@ -59,7 +60,7 @@ def _admit(
         place = run.tables.reservable(version)
         assert place is not None
         entry = Entry(
-            run.new_id(), version, run.lineage, session.worker, session.token, run.now_ms, run.clock,
+            run.new_id(), version, run.lineage, session.worker, session.token, run.now_ms, run.clock, run.clock,
             newest_version=version,
         )  # fmt: skip
         if run.queue is not None:
@@ -100,204 +101,51 @@ def _grant(run: RunState, entry: Entry) -> Json:
     }
 
 
-def _adopt(run: RunState, session: Session, entry: Entry) -> Json:
-    entry.worker, entry.session, entry.granted_at = session.worker, session.token, run.clock
-    run.totals["adopted"] += 1
-    done, failed = entry.complete_members(), entry.failed_members()
-    return {**_grant(run, entry), "adopted": True, "members_done": done, "members_failed": failed}
-
-
-# Finishing.
-
-
-def occupy(run: RunState, id: str, body: Json) -> Json:
-    """Finishes an entry: its place, also when the call is repeated."""
-    run.refuse_lineage_above(body.get("lineage"))
-    session = sessions.enter(run, body.get("worker"), body.get("session"))
-    if session is not None:
-        sessions.lineage_of(run, session, body.get("lineage"))
-    return occupy_one(run, session, id, body)
-
-
-def occupy_one(run: RunState, session: Session | None, id: str, body: Json) -> Json:
-    """As :func:`occupy`, of a session that was entered."""
-    entry = run.entry(id)
-    lineage = body.get("lineage", run.lineage)
-    if entry.state in ("occupied", "taken"):
-        return _place(run, entry)
-    if entry.state == "discarded" and entry.reason not in LATE_REASONS:
-        raise conflict("trajectory_discarded", reason=entry.reason)
-    segments = body.get("segments") or []
-    if entry.state == "reserved" and any(run.is_abandoned(version, lineage) for version in _named(body)):
-        run.discard(entry, "rewound", by=session)
-        raise conflict("trajectory_discarded", reason="rewound")
-    _check_segments(run, entry.version, [*entry.segments, *segments])
-    if body.get("members"):
-        for member in body["members"]:
-            report_member(run, session, entry, member["index"], {"lineage": lineage, **member}, whole=True)
-    if run.has_groups and len(entry.complete_members()) < run.config["group_size"]:
-        raise conflict("group_incomplete", f"{len(entry.complete_members())} of {run.config['group_size']} members")
-    entry.finish = {key: body[key] for key in FINISH_FIELDS if body.get(key) is not None}
-    entry.segments = entry.segments + [each for each in segments if each not in entry.segments]
-    return _finish(run, session, entry)
-
-
-def _named(body: Json) -> list[int]:
-    """The versions that an occupy names, in its segments and its members."""
-    members = [each for each in body.get("members") or [] if not each.get("failed")]
-    segments = [each for part in [body, *members] for each in part.get("segments") or []]
-    return [each["version"] for each in [*segments, *members] if each.get("version") is not None]
-
-
-def _finish(run: RunState, session: Session | None, entry: Entry) -> Json:
-    """Occupies it, or discards a group of equal rewards; a discarded one comes back if there is a place."""
-    if run.config["drop_zero_variance"] and run.has_groups:
-        rewards = {entry.members[index].get("reward") for index in entry.complete_members()}
-        if len(rewards) == 1 and None not in rewards and entry.state == "reserved":
-            run.discard(entry, "zero_variance", by=session)
-            return {"state": "discarded", "reason": "zero_variance"}
-    if entry.state == "discarded":
-        _come_back(run, entry)
-    run.cancel_rest(entry)
-    for segment in entry.segments:
-        entry.touch(segment["version"])
-    run.tables.occupy(entry)
-    entry.occupied_at_ms = run.now_ms
-    run.totals["occupied"] += 1
-    if run.queue is not None:
-        run.queue.follow(entry, "occupied")
-    if session is not None:
-        session.finished += 1
-    run.record("occupy", ids=[entry.id], worker=entry.worker, late=entry.late or None)
-    return _place(run, entry)
-
-
-def _come_back(run: RunState, entry: Entry) -> None:
-    if run.queue is not None and run.queue.is_superseded(entry):
-        raise conflict("superseded", "the prompt went on without it")
-    place = run.tables.reservable(entry.version)
-    gone = run.finished() or run.is_abandoned(entry.newest_version, entry.lineage)
-    if place is None or gone or entry.reason not in LATE_REASONS:
-        raise conflict("trajectory_discarded", reason=entry.reason)
-    holder = run.sessions.get(entry.holder) if entry.holder is not None else None
-    if holder is not None:
-        holder.cancelled.pop(entry.id, None)
-    entry.state, entry.late, entry.reason = "reserved", True, None
-    run.tables.put(entry, place)
-    run.totals["late"] += 1
-    run.effects.append({"effect": "reserved", "id": entry.id, "version": entry.version})
-
-
-def _place(run: RunState, entry: Entry) -> Json:
-    state = run.tables.state(entry.buffer) if entry.buffer in run.tables.buffers else "ready"
-    shown = "taken" if entry.streamed else entry.state
-    return {"state": shown, "buffer": entry.buffer, "slot": entry.slot, "buffer_state": state, "late": entry.late}
-
-
-def _check_segments(run: RunState, version: int, segments: list[Json]) -> None:
-    before = {"version": version, "from_token": 0}
-    for segment in segments:
-        if segment["version"] > run.policy_version:
-            raise conflict("version_not_published", policy_version=run.policy_version)
-        if segment == before:
-            continue
-        if segment["version"] <= before["version"] or segment["from_token"] <= before["from_token"]:
-            raise conflict("segment_out_of_order", "versions and tokens must rise")
-        before = segment
-
-
-# Members and segments.
-
-
-def member(run: RunState, id: str, index: int, body: Json) -> Json:
-    """Finishes, or fails, one member of a group."""
-    session = sessions.enter(run, body.get("worker"), body.get("session"))
-    entry = run.entry(id)
-    return report_member(run, session, entry, index, body)
-
-
-def report_member(
-    run: RunState, session: Session | None, entry: Entry, index: int, body: Json, *, whole: bool = False
-) -> Json:
-    """As :func:`member`; ``whole`` when the entry is occupied by the same call."""
-    if not 0 <= index < run.config["group_candidates"]:
-        raise invalid("index", f"the run has {run.config['group_candidates']} candidates")
-    if entry.state == "discarded" and entry.reason in ("zero_variance", "group_failed"):
-        return {**_counts(run, entry, False), "state": "discarded", "reason": entry.reason}
-    if entry.state == "discarded" and entry.reason not in LATE_REASONS:
-        raise conflict("trajectory_discarded", reason=entry.reason)
-    full = len(entry.complete_members()) >= run.config["group_size"]
-    if index in entry.members or full or entry.state in ("occupied", "taken"):
-        place = _place(run, entry) if entry.state in ("occupied", "taken") else {}
-        return {**_counts(run, entry, False), **place}
-    if body.get("failed"):
-        entry.members[index] = {"index": index, "failed": True, "note": body.get("note")}
-    else:
-        entry.members[index] = _complete(run, session, entry, index, body)
-    run.record("member", ids=[entry.id], worker=session.worker if session else None, member=index)
-    answer = _counts(run, entry, True)
-    if len(entry.complete_members()) >= run.config["group_size"]:
-        if run.config["auto_occupy"] and not whole:
-            return {**answer, **_finish(run, session, entry)}
-        run.cancel_rest(entry)
-    elif run.config["group_candidates"] - len(entry.failed_members()) < run.config["group_size"]:
-        if entry.state == "reserved":
-            run.discard(entry, "group_failed", by=session)
-        return {**answer, "state": "discarded", "reason": "group_failed"}
-    return answer
-
-
-def _complete(run: RunState, session: Session | None, entry: Entry, index: int, body: Json) -> Json:
-    segments = body.get("segments") or []
-    version = segments[0]["version"] if segments else body.get("version")
-    version, lineage = sessions.weights_of(run, session, version, body.get("lineage"))
-    if version < entry.version:
-        raise conflict(
-            "version_too_stale", f"the group is of version {entry.version}", policy_version=run.policy_version
-        )
-    _check_segments(run, version, segments)
-    if any(run.is_abandoned(each["version"], lineage) for each in segments):
-        raise conflict("version_not_published", policy_version=run.policy_version)
-    for each in [version, *(segment["version"] for segment in segments)]:
-        entry.touch(each)
-    finish = {key: body[key] for key in FINISH_FIELDS if body.get(key) is not None}
-    return {"index": index, "version": version, "segments": segments or None, **finish}
-
-
-def _counts(run: RunState, entry: Entry, counted: bool) -> Json:
-    complete, failed = len(entry.complete_members()), len(entry.failed_members())
-    needed = run.config["group_size"]
-    shown = {"complete": complete, "failed": failed, "needed": needed}
-    return {"state": entry.state, "counted": counted, **shown}
-
-
 def segment(run: RunState, id: str, body: Json) -> Json:
     """Records that generation goes on under a newer version."""
     session = sessions.enter(run, body.get("worker"), body.get("session"))
-    entry = run.entry(id)
-    if entry.state == "discarded" and entry.reason not in LATE_REASONS:
-        raise conflict("trajectory_discarded", reason=entry.reason)
-    sessions.weights_of(run, session, body["version"], body.get("lineage"))
-    new = {"version": body["version"], "from_token": body["from_token"]}
-    member_index = body.get("member")
-    if member_index is not None:
-        entry.touch(new["version"])
-        return {"segments": [new]}
-    if not entry.segments or entry.segments[-1] != new:
-        _check_segments(run, entry.version, [*entry.segments, new])
-        entry.segments.append(new)
-        entry.touch(new["version"])
-        run.record("segment", ids=[id], version=new["version"])
-    return {"segments": [{"version": entry.version, "from_token": 0}, *entry.segments]}
+    run.refuse_lineage_above(body.get("lineage"))
+    entry, index = run.entry(id), body.get("member")
+    members.refuse_misfit(run, index)
+    begun: Json = {"index": index, "state": "generating", "segments": []}
+    generated: Json = {"state": entry.state, "version": entry.version, "segments": entry.segments}
+    if index is not None:
+        generated = entry.members.get(index, begun)
+    first = generated.get("version", entry.version)
+    is_told = finishing.is_over(entry)
+    if not is_told:
+        finishing.refuse_late(run, entry)
+    if is_told or (index is not None and (run.is_filled(entry.members) or generated["state"] != "generating")):
+        return {"segments": segments_json(first, generated["segments"])}
+    version, from_token = body["version"], body["from_token"]
+    check_weights(run, version, lineage_of(run, session, body.get("lineage")))
+    if version < entry.version:
+        raise conflict("version_too_stale", policy_version=run.policy_version)
+    begins = index is not None and from_token == 0 and "version" not in generated and not generated["segments"]
+    first = version if begins else first
+    following = join(first, generated["segments"], [{"version": version, "from_token": from_token}])
+    if begins or following != generated["segments"]:
+        if index is None:
+            entry.segments = following
+        else:
+            entry.members[index] = {**generated, "segments": following, **({"version": first} if begins else {})}
+        entry.touch(version, run.lineage)
+        run.record("segment", ids=[id], version=version)
+    return {"segments": segments_json(first, following)}
 
 
 def discard(run: RunState, id: str, body: Json) -> Json:
     """Gives up a reserved entry, or filters a finished one."""
     session = sessions.enter(run, body.get("worker"), body.get("session"))
+    requeue = bool(body.get("requeue"))
+    if requeue and run.queue is None:
+        raise no_queue()
     entry = run.entry(id)
     if entry.state == "discarded":
         return {"discarded_from": entry.discarded_from, "promoted": []}
-    if entry.state == "taken" or entry.streamed:
+    if entry.is_taken:
         raise conflict("trajectory_taken", "it is in a batch")
-    promoted = run.discard(entry, body["reason"], requeue=bool(body.get("requeue")), by=session)
+    promoted = run.take_out(entry, body["reason"], requeue=requeue, by=session, note=body.get("note"))
+    worker = body.get("worker") or entry.worker
+    run.record("discard", ids=[id], worker=worker, reason=body["reason"], note=body.get("note"))
     return {"discarded_from": entry.discarded_from, "promoted": promoted}

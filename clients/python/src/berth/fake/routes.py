@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._reasons import LEDGER_REASONS
-from . import looking, rollout, sessions, training
+from . import finishing, looking, rollout, sessions, training
 from .entries import Json, Problem, invalid
 from .queue import no_queue
+from .segments import lineage_of
 from .state import RunState
 
 
@@ -77,18 +78,19 @@ def _reserve(run: RunState, request: Request, names: list[str]) -> tuple[Any, bo
 
 @_route("POST", "/trajectories/{}/occupy", *WORKER, *FINISH, "lineage", "members")
 def _occupy(run: RunState, request: Request, names: list[str]) -> tuple[Any, bool]:
-    return rollout.occupy(run, names[0], request.body), True
+    return finishing.occupy(run, names[0], request.body), True
 
 
 @_route("POST", "/occupy", *WORKER, "lineage", "trajectories")
 def _occupy_many(run: RunState, request: Request, names: list[str]) -> tuple[Any, bool]:
     body = request.body
     session = sessions.enter(run, body.get("worker"), body.get("session"))
-    results = []
+    run.refuse_lineage_above(body.get("lineage"))
+    lineage, results = lineage_of(run, session, body.get("lineage")), []
     for each in body["trajectories"]:
         try:
-            item = {**each, "lineage": body.get("lineage", run.lineage)}
-            results.append({"id": each["id"], **rollout.occupy_one(run, session, each["id"], item)})
+            item = {**body, **each}
+            results.append({"id": each["id"], **finishing.occupy_one(run, session, lineage, each["id"], item)})
         except Problem as problem:
             document = problem.document
             refused = {"id": each["id"], "code": document["code"], "reason": document.get("reason")}
@@ -98,7 +100,7 @@ def _occupy_many(run: RunState, request: Request, names: list[str]) -> tuple[Any
 
 @_route("POST", "/trajectories/{}/members/{}", *WORKER, *FINISH, "version", "lineage", "failed", "note")
 def _member(run: RunState, request: Request, names: list[str]) -> tuple[Any, bool]:
-    return rollout.member(run, names[0], int(names[1]), request.body), True
+    return finishing.member(run, names[0], int(names[1]), request.body), True
 
 
 @_route("POST", "/trajectories/{}/segments", *WORKER, "lineage", "version", "from_token", "member")
@@ -190,7 +192,7 @@ def _buffers(run: RunState, request: Request, names: list[str]) -> tuple[Any, bo
 
 @_route("GET", "/trajectories/{}")
 def _trajectory(run: RunState, request: Request, names: list[str]) -> tuple[Any, bool]:
-    return run.show(run.entry(names[0])), True
+    return run.show(run.entry(names[0]), all_members=True), True
 
 
 @_route("GET", "/trajectories")

@@ -153,14 +153,12 @@ class FakeServer:
             self._left[name] = run.seq, run.epoch, run.lineage
             self._tell()
             return httpx.Response(204, headers={"berth-seq": str(run.seq)})
-        for field in request.body:
-            if field not in configs.CHANGEABLE:
-                raise Problem(400, "invalid_request", f"unknown field `{field}`", field=field)
-        changed = {**run.config, **request.body}
-        configs.check_changes(changed)
-        run.config = changed
-        run.record("run_changed", config=changed)
-        self._tell()
+        changed = configs.changed(run.config, request.body)
+        if changed != run.config:
+            run.config = changed
+            run.let_go()
+            run.record("run_changed", config=changed)
+            self._tell()
         return _response(200, looking.status(run), run.seq)
 
     def _put(self, request: Request, name: str) -> httpx.Response:

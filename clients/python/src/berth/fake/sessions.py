@@ -32,14 +32,26 @@ def held(run: RunState, key: tuple[str, str]) -> list[Entry]:
 
 
 def give_back_all(run: RunState, key: tuple[str, str], reason: str) -> None:
-    """A session ends: its reservations are discarded, but groups with complete members may be adopted."""
+    """A session ends: it loses its reservations, the front-most first."""
     while entries := held(run, key):
-        entry = entries[0]
-        if run.config["adopt_groups"] and entry.complete_members():
-            entry.worker = entry.session = None
-            run.record("expire", ids=[entry.id], worker=key[0], reason=reason)
-        else:
-            run.discard(entry, reason)
+        _lose(run, entries[0], reason)
+
+
+def _lose(run: RunState, entry: Entry, reason: str) -> None:
+    """The reservation is discarded, but a group with complete members may wait for another owner."""
+    if run.config["adopt_groups"] and entry.complete_members():
+        entry.orphan = True
+        run.record("expire", ids=[entry.id], worker=entry.worker, reason=reason)
+    else:
+        run.discard(entry, reason)
+
+
+def adopt(run: RunState, session: Session, entry: Entry) -> None:
+    """The session holds the group from now on, and its age begins anew."""
+    entry.orphan = False
+    entry.worker, entry.session = session.worker, session.token
+    entry.granted_at = entry.aged_from = run.clock
+    run.totals["adopted"] += 1
 
 
 def heartbeat(run: RunState, worker: str, body: Json, first: bool) -> tuple[Json, bool]:
@@ -51,13 +63,10 @@ def heartbeat(run: RunState, worker: str, body: Json, first: bool) -> tuple[Json
         run.refuse_lineage_above(lineage)
         _say(run, session, body.get("version"), lineage)
         for id in body.get("acknowledged") or []:
-            session.cancelled.pop(id, None)
+            session.cancelled.discard(id)
         if body.get("holding") is not None:
             _abandon(run, session, set(body["holding"]))
-    cancelled = [
-        {"id": id, "reason": reason, "members": sorted(members) if members is not None else None}
-        for id, (reason, members) in session.cancelled.items()
-    ]
+    cancelled = [_cancellation(run, id) for id in sorted(session.cancelled)]
     answer = {
         "lease_expires_in_ms": run.config["lease_ms"],
         "policy_version": run.policy_version,
@@ -71,11 +80,23 @@ def heartbeat(run: RunState, worker: str, body: Json, first: bool) -> tuple[Json
     return answer, is_news or (lineage is not None and lineage != run.lineage)
 
 
+def _cancellation(run: RunState, id: str) -> Json:
+    """What a session is told of an entry that it is to stop generating, in whole or in part."""
+    entry = run.entries.get(id)
+    if entry is None:
+        return {"id": id, "reason": "abandoned", "members": None}
+    was_filled = entry.state != "discarded" or entry.discarded_from == "occupied"
+    if entry.rest_told and was_filled:
+        return {"id": id, "reason": "group_filled", "members": run.unreported(entry)}
+    return {"id": id, "reason": entry.reason, "members": None}
+
+
 def _abandon(run: RunState, session: Session, listed: set[str]) -> None:
     """What it does not list and was granted more than a lease ago never arrived."""
     for entry in held(run, (session.worker, session.token)):
-        if entry.id not in listed and entry.granted_at + run.config["lease_ms"] < run.clock:
-            run.discard(entry, "abandoned")
+        is_old = entry.granted_at + run.config["lease_ms"] < run.clock
+        if entry.id not in listed and is_old and entry.state == "reserved":
+            _lose(run, entry, "abandoned")
 
 
 def _say(run: RunState, session: Session, version: int | None, lineage: int | None) -> None:
@@ -101,17 +122,14 @@ def lineage_of(run: RunState, session: Session, named: int | None) -> int | None
     return run.lineage if session.lineage == run.lineage else None
 
 
-def weights_of(run: RunState, session: Session | None, version: int | None, lineage: int | None) -> tuple[int, int]:
-    """The version and lineage that a Reserve or a member speaks of."""
+def weights_of(run: RunState, session: Session, version: int | None, lineage: int | None) -> tuple[int, int]:
+    """The version and lineage that a Reserve speaks of."""
     run.refuse_lineage_above(lineage)
-    said = said_version(run, session) if session is not None else None
-    if version is None and (session is None or session.version is None):
+    if version is None and session.version is None:
         raise invalid("version", "the session has never said which weights it holds")
-    named = (
-        lineage_of(run, session, lineage) if session is not None else (lineage if lineage is not None else run.lineage)
-    )
+    named = lineage_of(run, session, lineage)
     if version is None:
-        version, named = said, (named if lineage is not None else run.lineage)
+        version, named = said_version(run, session), (named if lineage is not None else run.lineage)
     if version is None or named is None or version > run.policy_version or run.is_abandoned(version, named):
         raise conflict(
             "version_not_published",
@@ -122,20 +140,21 @@ def weights_of(run: RunState, session: Session | None, version: int | None, line
 
 
 def claim(run: RunState, id: str, body: Json) -> Json:
-    """Makes the caller's session the holder."""
+    """Makes the caller's session the holder; of a group without an owner that is an adoption."""
     session = enter(run, body["worker"], body.get("session"))
     assert session is not None
     entry = run.entry(id)
     if entry.state == "discarded":
         raise conflict("trajectory_discarded", reason=entry.reason)
-    if entry.state == "reserved":
+    if entry.state == "reserved" and entry.holder != (session.worker, session.token):
         said = said_version(run, session)
         if said is not None and said < entry.version:
             raise conflict("version_too_stale", policy_version=run.policy_version)
-        if entry.holder != (session.worker, session.token):
-            entry.worker, entry.session, entry.granted_at = session.worker, session.token, run.clock
-            run.record("claim", ids=[id], worker=session.worker)
-    return run.show(entry)
+        if entry.orphan:
+            adopt(run, session, entry)
+        entry.worker, entry.session, entry.granted_at = session.worker, session.token, run.clock
+        run.record("claim", ids=[id], worker=session.worker)
+    return run.show(entry, all_members=True)
 
 
 def sweep(run: RunState) -> None:
@@ -149,7 +168,7 @@ def sweep(run: RunState) -> None:
             give_back_all(run, key, "lease_expired")
     timeout = run.config["reservation_timeout_ms"]
     if timeout is not None:
-        while overdue := [e for e in run.tables.reserved() if e.granted_at + timeout <= run.clock]:
+        while overdue := [e for e in run.tables.reserved() if e.aged_from + timeout <= run.clock]:
             run.discard(overdue[0], "timed_out")
     _free_the_stuck(run)
 
@@ -184,7 +203,7 @@ def next_due(run: RunState) -> int | None:
             if not (s.ended or s.expired or s.waiting)
         ]
     if run.config["reservation_timeout_ms"] is not None:
-        due += [entry.granted_at + run.config["reservation_timeout_ms"] for entry in run.tables.reserved()]
+        due += [entry.aged_from + run.config["reservation_timeout_ms"] for entry in run.tables.reserved()]
     if run.trainer.stuck_since is not None and run.config["stuck_timeout_ms"] is not None:
         due.append(run.trainer.stuck_since + run.config["stuck_timeout_ms"])
     return min((each for each in due if each > run.clock), default=None)

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from .entries import Entry, Json, Problem, conflict, trajectory_json
+from .entries import Entry, Json, Problem, conflict, members_in, trajectory_json
 from .queue import PromptQueue
 from .tables import Tables
 
@@ -25,7 +25,8 @@ class Session:
     expired: bool = False
     waiting: int = 0
     finished: int = 0
-    cancelled: dict[str, tuple[str, set[int] | None]] = field(default_factory=dict)
+    #: The ids of which it was not told yet, or has not acknowledged it.
+    cancelled: set[str] = field(default_factory=set)
     requests: dict[str, tuple[Json, Json]] = field(default_factory=dict)
 
 
@@ -36,8 +37,8 @@ class TrainerState:
     name: str | None = None
     token: str | None = None
     answer: Json | None = None
+    #: The batch that it was last given to its end.
     delivered: int | None = None
-    streamed_to: int = 0
     waits_since: int | None = None
     last_call: int = 0
     stuck_since: int | None = None
@@ -70,6 +71,8 @@ class RunState:
         self.batches: dict[int, list[Entry]] = {}
         self.final_batches: set[int] = set()
         self.oldest_kept = version
+        #: Numbers, from the first to before the second, that a forced resume jumped over.
+        self.gaps: list[tuple[int, int]] = []
         self.versions: dict[int, tuple[str | None, int]] = {version: (None, clock)}
         self.sessions: dict[tuple[str, str], Session] = {}
         self.current: dict[str, str] = {}
@@ -100,11 +103,23 @@ class RunState:
         """Whether entries are groups."""
         return bool(self.config["group_candidates"] > 1)
 
+    def is_filled(self, members: dict[int, Json]) -> bool:
+        """Whether a group with these members is complete."""
+        return self.has_groups and len(members_in(members, "complete")) >= self.config["group_size"]
+
+    def cannot_be_filled(self, members: dict[int, Json]) -> bool:
+        """Whether too many of these members failed."""
+        spare: int = self.config["group_candidates"] - self.config["group_size"]
+        return len(members_in(members, "failed")) > spare
+
     def candidates_left(self, entry: Entry) -> int:
         """How many trajectories of a reserved entry are still being generated."""
-        if self.has_groups and len(entry.complete_members()) >= self.config["group_size"]:
-            return 0
-        return int(self.config["group_candidates"]) - len(entry.members)
+        return 0 if self.is_filled(entry.members) else len(self.unreported(entry))
+
+    def unreported(self, entry: Entry) -> list[int]:
+        """The candidates of a group that are neither complete nor failed."""
+        reported = {*entry.complete_members(), *entry.failed_members()}
+        return [index for index in range(self.config["group_candidates"]) if index not in reported]
 
     def generating(self) -> int:
         """How many trajectories are being generated."""
@@ -146,45 +161,61 @@ class RunState:
         event["effects"], self.effects = self.effects, []
         self.events.append({key: value for key, value in event.items() if value is not None})
 
-    def mark_discarded(self, entry: Entry, reason: str, *, requeue: bool = False) -> None:
-        """It is out of the tables: its prompt goes where the reason sends it, and its holder is told."""
+    def mark_discarded(
+        self, entry: Entry, reason: str, *, requeue: bool = False, by: Session | None = None, note: str | None = None
+    ) -> None:
+        """It is out of the tables: its prompt goes where the reason sends it, and its holder is told, unless it did this."""
         entry.discarded_from = "occupied" if entry.state == "occupied" else "reserved"
-        entry.state, entry.reason = "discarded", reason
+        entry.state, entry.reason, entry.orphan = "discarded", reason, False
+        entry.note = note if note is not None else entry.note
         self.effects.append({"effect": "discarded", "id": entry.id, "reason": reason, **_payloads(entry)})
         counts = self.totals["discarded"]
         counts[reason] = counts.get(reason, 0) + 1
         if self.queue is not None:
             self.queue.give_back(entry, reason, requeue)
-        holder = self.sessions.get(entry.holder) if entry.holder is not None else None
-        if entry.discarded_from == "reserved" and holder is not None and not holder.ended:
-            holder.cancelled[entry.id] = (reason, None)
+        holder = self.sessions[entry.last_holder]
+        if entry.discarded_from == "reserved" and not holder.ended and holder is not by:
+            holder.cancelled.add(entry.id)
 
-    def discard(self, entry: Entry, reason: str, *, requeue: bool = False, by: Session | None = None) -> list[Json]:
-        """*Discard* of an entry in the tables; its own session need not be told. Returns who was promoted."""
+    def take_out(
+        self, entry: Entry, reason: str, *, requeue: bool = False, by: Session | None = None, note: str | None = None
+    ) -> list[Json]:
+        """*Discard* of an entry in the tables, within a step; its own session need not be told. Returns who was promoted."""
         was = entry.state
         promoted = self.tables.remove(entry)
         entry.state = was
-        self.mark_discarded(entry, reason, requeue=requeue)
-        if by is not None and entry.holder == (by.worker, by.token):
-            by.cancelled.pop(entry.id, None)
-        self.record("discard", ids=[entry.id], worker=entry.worker, reason=reason)
+        self.mark_discarded(entry, reason, requeue=requeue, by=by, note=note)
         return [{"id": other.id, "from": from_, "to": to} for other, from_, to in promoted]
 
+    def discard(self, entry: Entry, reason: str) -> None:
+        """*Discard* as a step of its own."""
+        self.take_out(entry, reason)
+        self.record("discard", ids=[entry.id], worker=entry.worker, reason=reason)
+
     def cancel_rest(self, entry: Entry) -> None:
-        """A group is filled: its holder need not generate the other candidates."""
-        rest = set(range(self.config["group_candidates"])) - set(entry.members)
-        holder = self.sessions.get(entry.holder) if entry.holder is not None else None
-        if rest and holder is not None:
-            holder.cancelled[entry.id] = ("group_filled", rest)
+        """A group is filled: its holder, who may generate the other candidates, is told once to stop them."""
+        if self.has_groups and not entry.rest_told and self.unreported(entry):
+            entry.rest_told = True
+            self.sessions[entry.last_holder].cancelled.add(entry.id)
 
     def let_go(self) -> None:
         """Batches beyond ``keep_batches`` are not kept, those from T on always."""
         limit = min(self.next_buffer - self.config["keep_batches"], self.trainer_version)
         self.oldest_kept = max(self.oldest_kept, limit)
         for version in [version for version in self.batches if version < self.oldest_kept]:
-            pruned = self.batches.pop(version)
-            self.effects += [{"effect": "pruned", "id": entry.id, **_payloads(entry)} for entry in pruned]
+            self.forget(self.batches.pop(version))
             self.record("prune", version=version)
+        self.gaps = [gap for gap in self.gaps if gap[1] > self.oldest_kept]
+        self.versions = {version: known for version, known in self.versions.items() if version >= self.oldest_kept}
+
+    def forget(self, trained: list[Entry]) -> None:
+        """Entries that were trained are in no batch that is kept."""
+        for entry in trained:
+            self.effects.append({"effect": "pruned", "id": entry.id, **_payloads(entry)})
+            del self.entries[entry.id]
+            self.sessions[entry.last_holder].cancelled.discard(entry.id)
+            if self.queue is not None:
+                self.queue.forget(entry)
 
     def advance(self, weights: str | None) -> None:
         """V and T advance, one buffer opens."""
@@ -200,9 +231,9 @@ class RunState:
             raise Problem(404, "unknown_trajectory", f"no trajectory {id}")
         return entry
 
-    def show(self, entry: Entry) -> Json:
+    def show(self, entry: Entry, *, all_members: bool = False) -> Json:
         """The entry as JSON."""
-        return trajectory_json(entry, self.eta)
+        return trajectory_json(entry, self.eta, is_group=self.has_groups, all_members=all_members)
 
     def refuse_lineage_above(self, lineage: int | None) -> None:
         """A lineage that the run has not reached shows that the database lost writes."""

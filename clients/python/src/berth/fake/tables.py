@@ -104,7 +104,7 @@ class Tables:
             gap = self._shift(entry, gap)
 
     def occupy(self, entry: Entry) -> None:
-        """*Occupy*: the earliest place that leaves every other reservation a legal one."""
+        """*Occupy*, but for the surplus rule: the earliest place that leaves every other reservation a legal one."""
         gap = self.cascade(self.lift(entry))
         buffers = [buffer for buffer in self.legal(entry.version) if not self.is_ready(buffer)]
         pending = next((buffer for buffer in buffers if self.state(buffer) == "pending"), None)
@@ -119,7 +119,6 @@ class Tables:
                 self.on_surplus(displaced)
         entry.state = "occupied"
         self.put(entry, place)
-        self.discard_surplus()
 
     def remove(self, entry: Entry) -> list[tuple[Entry, int, int]]:
         """*Discard*: takes it out and settles the gap. Returns who moved forward, from which buffer to which."""

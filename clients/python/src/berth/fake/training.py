@@ -23,7 +23,9 @@ def next_batch(run: RunState, body: Json) -> tuple[Json, bool]:
     batch = _stream(run, body) if body.get("stream") else _take(run)
     if batch is not None:
         run.trainer.waits_since = run.trainer.stuck_since = None
-        return {"batch": batch, "buffer_state": "ready", "finished": run.finished()}, True
+        is_open = batch["version"] in run.tables.buffers
+        state = run.tables.state(batch["version"]) if is_open else "ready"
+        return {"batch": batch, "buffer_state": state, "finished": run.finished()}, True
     if run.trainer.waits_since is None:
         run.trainer.waits_since = run.clock
     is_open = run.next_buffer in run.tables.buffers
@@ -42,15 +44,14 @@ def _take(run: RunState) -> Json | None:
     """*Take*."""
     version = run.trainer_version
     if version < run.next_buffer:
-        repeated = run.trainer.delivered == version
-        replayed = version < run.policy_version
-        _delivered(run, version, len(run.batches[version]))
-        return _batch(run, version, run.batches[version], redelivered=repeated or not replayed)
+        is_new = version < run.policy_version and run.trainer.delivered != version
+        run.trainer.delivered = version
+        return _batch(run, version, run.batches[version], redelivered=not is_new)
     if not _can_take(run):
         return None
     entries = _close(run)
-    _delivered(run, version, len(entries))
-    return _batch(run, version, entries) if entries else None
+    run.trainer.delivered = version
+    return _batch(run, version, entries)
 
 
 def _can_take(run: RunState) -> bool:
@@ -95,19 +96,29 @@ def _stream(run: RunState, body: Json) -> Json | None:
         raise invalid("from_offset", "a stream must say how many entries it has")
     version, offset = run.trainer_version, body["from_offset"]
     least, most = body.get("min_entries", 1), body.get("max_entries")
-    if version >= run.next_buffer:
+    was_whole = version < run.next_buffer
+    before = len(run.batches[version] if was_whole else _pieces(run))
+    if offset > before:
+        raise invalid("from_offset", f"only {before} entries are taken")
+    if not was_whole:
         _take_piece(run, offset, least, most)
     is_whole = version < run.next_buffer
-    taken = run.batches[version] if is_whole else [e for e in run.tables.occupied_in(version) if e.streamed]
-    if offset > len(taken):
-        raise invalid("from_offset", f"only {len(taken)} entries are taken")
+    taken = run.batches[version] if is_whole else _pieces(run)
     piece = taken[offset:] if most is None else taken[offset : offset + most]
     complete = is_whole and offset + len(piece) == len(taken)
     if not piece and not complete:
         return None
-    redelivered = offset < run.trainer.streamed_to
-    _delivered(run, version, offset + len(piece), complete=complete)
+    # A batch that is trained again is new to this session until it has had all of it.
+    is_new = version < run.policy_version and run.trainer.delivered != version
+    redelivered = not is_new if was_whole else offset < before
+    if complete:
+        run.trainer.delivered = version
     return _batch(run, version, piece, offset=offset, complete=complete, redelivered=redelivered)
+
+
+def _pieces(run: RunState) -> list[Entry]:
+    """What is taken of buffer H."""
+    return [entry for entry in run.tables.occupied_in(run.next_buffer) if entry.streamed]
 
 
 def _take_piece(run: RunState, offset: int, least: int, most: int | None) -> None:
@@ -135,13 +146,6 @@ def _take_piece(run: RunState, offset: int, least: int, most: int | None) -> Non
         run.record("stream", version=run.next_buffer, ids=[entry.id for entry in new])
 
 
-def _delivered(run: RunState, version: int, count: int, *, complete: bool = True) -> None:
-    trainer = run.trainer
-    trainer.streamed_to = max(trainer.streamed_to, count)
-    if complete and trainer.delivered != version:
-        trainer.delivered = version
-
-
 def _batch(
     run: RunState,
     version: int,
@@ -167,9 +171,7 @@ def publish(run: RunState, body: Json) -> Json:
     refuse_epoch(run, body.get("epoch"))
     version, weights = body["version"], body.get("weights")
     if version <= run.trainer_version:
-        known = run.versions.get(version)
-        if known is not None and known[0] is None and weights is not None:
-            run.versions[version] = weights, known[1]
+        if _refer(run, version, weights):
             run.record("publish", version=version)
     else:
         expected = run.trainer_version + 1
@@ -179,19 +181,28 @@ def publish(run: RunState, body: Json) -> Json:
             raise conflict("publish_out_of_order", f"batch {run.trainer_version} was not delivered", expected=expected)
         if run.trainer_version < run.policy_version:
             run.trainer_version += 1
+            _refer(run, version, weights)
         else:
             run.advance(weights)
-        run.trainer.streamed_to = 0
         run.record("publish", version=version)
         run.let_go()
     return {"policy_version": run.policy_version, "trainer_version": run.trainer_version, "lineage": run.lineage}
+
+
+def _refer(run: RunState, version: int, weights: str | None) -> bool:
+    """Gives a version that has none its reference. Returns whether it did."""
+    known = run.versions.get(version)
+    if known is None or known[0] is not None or weights is None:
+        return False
+    run.versions[version] = weights, known[1]
+    return True
 
 
 def checkpoint(run: RunState, body: Json) -> Json:
     """Batches below the checkpoint are let go of."""
     refuse_epoch(run, body.get("epoch"))
     if body["version"] > run.trainer_version:
-        raise conflict("version_not_published", "the trainer has not come as far", policy_version=run.policy_version)
+        raise conflict("version_not_published", "the trainer has not come as far", policy_version=run.trainer_version)
     if body["version"] > run.oldest_kept:
         run.oldest_kept = body["version"]
         run.let_go()
@@ -261,14 +272,21 @@ def _new_lineage(run: RunState, to: int) -> None:
 
 def _lay_out(run: RunState, at: int, *, is_rewind: bool) -> None:
     """A rewind or a forced resume: V = T = H = ``at``, and all entries placed anew."""
+    pieces = _pieces(run)
     finished: list[Entry] = []
     if is_rewind:
         for version in sorted(version for version in run.batches if version >= at):
             finished += run.batches.pop(version)
-        run.totals["trained"] -= len(finished)
+        run.totals["trained"] -= len(finished) + len(pieces)
         run.oldest_kept = min(run.oldest_kept, at)
+        run.gaps = [(first, min(past, at)) for first, past in run.gaps if first < at]
         run.versions = {version: known for version, known in run.versions.items() if version <= at}
-    finished += [entry for entry in run.tables.entries() if entry.state == "occupied"]
+        run.final_batches = {version for version in run.final_batches if version < at}
+    else:
+        run.forget(pieces)
+        run.gaps.append((run.next_buffer, at))
+    in_tables = [entry for entry in run.tables.entries() if entry.state == "occupied"]
+    finished += [entry for entry in in_tables if is_rewind or not entry.streamed]
     reserved = run.tables.reserved()
     _new_lineage(run, at)
     run.policy_version = run.trainer_version = at
