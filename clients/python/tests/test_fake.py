@@ -31,13 +31,29 @@ def test_time_passes_when_it_is_told_to(fake: FakeServer) -> None:
 
 
 def test_a_stuck_buffer_is_freed_while_the_trainer_waits(fake: FakeServer) -> None:
-    run = fake.connect().run("r", batch_size=2, max_staleness=0, stuck_timeout_ms=60_000, lease_ms=3_600_000)
+    run = fake.connect().run("r", batch_size=2, max_staleness=0, stuck_timeout_ms=30_000, lease_ms=3_600_000)
     with run.worker("w") as worker, run.trainer() as trainer:
         done, hung = worker.reserve_up_to(2, 0)
         done.occupy()
         assert trainer.next_batch().buffer_state == "stuck"
-        fake.advance(1)
-        fake.advance(61_000)
+        fake.advance(29_000)
+        assert run.trajectory(hung.id).state == "reserved"
+        fake.advance(2_000)
+        assert run.trajectory(hung.id).reason == "stuck_timeout"
+
+
+def test_a_trainer_that_has_not_called_for_a_minute_does_not_wait(fake: FakeServer) -> None:
+    run = fake.connect().run("r", batch_size=2, max_staleness=0, stuck_timeout_ms=90_000, lease_ms=3_600_000)
+    with run.worker("w") as worker, run.trainer() as trainer:
+        done, hung = worker.reserve_up_to(2, 0)
+        done.occupy()
+        trainer.next_batch()
+        fake.advance(91_000)
+        assert run.trajectory(hung.id).state == "reserved"
+        trainer.next_batch()
+        fake.advance(50_000)
+        trainer.next_batch()
+        fake.advance(50_000)
         assert run.trajectory(hung.id).reason == "stuck_timeout"
 
 

@@ -159,6 +159,18 @@ def test_a_stuck_buffer_is_freed_while_the_trainer_waits_for_it(ledger: Ledger) 
         assert [entry.prompt for entry in next(iter(trainer))] == [done.prompt, "c"]
 
 
+def test_the_oldest_reservation_is_given_up_where_nobody_can_be_admitted_to_what_the_trainer_waits_for(ledger: Ledger) -> None:
+    run = ledger.run(batch_size=1, max_staleness=1, max_concurrency=1, stuck_timeout_ms=1_000)
+    with run.worker("w") as worker, run.trainer() as trainer:
+        hung = next(worker.reserve(0))
+        assert (hung.deadline, trainer.next_batch().buffer_state) == (1, "pending")
+        ledger.expire(run, [hung.id])
+        assert run.trajectory(hung.id).reason == "stuck_timeout"
+        instead = worker.reserve_up_to(1, 0, wait_ms=5_000)[0]
+        assert instead.occupy(reward=1.0).kept
+        assert len(next(iter(trainer))) == 1
+
+
 def test_the_longest_prompts_of_each_window_are_handed_out_first(ledger: Ledger) -> None:
     run = ledger.run(batch_size=4, prompt_queue=True, order="longest_first", order_window=3)
     run.feed(prompts(a=10, b=30, c=20, d=10, e=90))

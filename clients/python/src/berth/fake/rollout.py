@@ -70,6 +70,7 @@ def _admit(
         run.entries[entry.id] = entry
         run.tables.put(entry, place)
         run.totals["reserved"] += 1
+        run.last_admission = run.clock
         run.effects.append({"effect": "reserved", "id": entry.id, "version": version})
         granted.append(_grant(run, entry))
     return granted, None
@@ -77,15 +78,10 @@ def _admit(
 
 def blocked_by(run: RunState, version: int) -> str | None:
     """What stands in the way of a new reservation."""
-    queued = run.queue.queued() if run.queue is not None else []
-    if run.draining and (run.keep_queue or not queued):
-        return "draining"
-    most = run.config["max_concurrency"]
-    if most is not None and run.generating() + run.config["group_candidates"] > most:
-        return "concurrency"
-    if run.tables.reservable(version) is None:
-        return "staleness"
-    return "prompts" if run.queue is not None and not queued else None
+    block = run.blocked_for_everybody()
+    if block in ("draining", "concurrency"):
+        return block
+    return "staleness" if run.tables.reservable(version) is None else block
 
 
 def _grant(run: RunState, entry: Entry) -> Json:

@@ -125,10 +125,13 @@ class FakeServer:
             raise Problem(400, "invalid_request", f"missing field {error}") from error
 
     def hold(self, request: Request, change: int) -> None:
-        """A call of this session begins (1) or ends (-1) to wait: meanwhile its lease is held."""
+        """A call begins (1) or ends (-1) to wait: meanwhile its session's lease is held, or its trainer is known to wait."""
         name, rest = _run_of(request.path)
         with self._changed:
             run = self._runs.get(name or "")
+            if run is not None and rest == "/batches/next":
+                run.trainer_waiting += change
+                run.trainer.last_call = self._now_ms()
             worker = request.body.get("worker") or (rest.split("/")[2] if rest.startswith("/workers/") else None)
             if run is None or worker is None:
                 return

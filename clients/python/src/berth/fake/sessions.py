@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .entries import Entry, Json, conflict, invalid
 from .state import RunState, Session
+from .stragglers import fires_at, free_the_stuck
 
 
 def enter(run: RunState, worker: str | None, token: str | None) -> Session | None:
@@ -170,27 +171,7 @@ def sweep(run: RunState) -> None:
     if timeout is not None:
         while overdue := [e for e in run.tables.reserved() if e.aged_from + timeout <= run.clock]:
             run.discard(overdue[0], "timed_out")
-    _free_the_stuck(run)
-
-
-def _free_the_stuck(run: RunState) -> None:
-    timeout, trainer = run.config["stuck_timeout_ms"], run.trainer
-    reserved = [entry for entry in run.tables.reserved() if entry.buffer == run.next_buffer]
-    is_stuck = run.next_buffer in run.tables.buffers and run.tables.state(run.next_buffer) == "stuck"
-    if trainer.waits_since is None or not is_stuck or timeout is None:
-        trainer.stuck_since = None
-        return
-    most = run.config["stuck_max_reserved"]
-    if trainer.stuck_since is None:
-        trainer.stuck_since = run.clock
-    if trainer.stuck_since + timeout > run.clock or (most is not None and len(reserved) > most):
-        return
-    trainer.stuck_since = None
-    while run.next_buffer in run.tables.buffers and not run.tables.is_ready(run.next_buffer):
-        waiting = [entry for entry in run.tables.reserved() if entry.buffer == run.next_buffer]
-        if not waiting:
-            return
-        run.discard(waiting[0], "stuck_timeout")
+    free_the_stuck(run)
 
 
 def next_due(run: RunState) -> int | None:
@@ -204,6 +185,7 @@ def next_due(run: RunState) -> int | None:
         ]
     if run.config["reservation_timeout_ms"] is not None:
         due += [entry.aged_from + run.config["reservation_timeout_ms"] for entry in run.tables.reserved()]
-    if run.trainer.stuck_since is not None and run.config["stuck_timeout_ms"] is not None:
-        due.append(run.trainer.stuck_since + run.config["stuck_timeout_ms"])
+    fires = fires_at(run)
+    if fires is not None:
+        due.append(fires)
     return min((each for each in due if each > run.clock), default=None)

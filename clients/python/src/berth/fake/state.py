@@ -41,7 +41,6 @@ class TrainerState:
     delivered: int | None = None
     waits_since: int | None = None
     last_call: int = 0
-    stuck_since: int | None = None
 
 
 class RunState:
@@ -80,6 +79,12 @@ class RunState:
         self.old_trainers: set[str] = set()
         self.draining = False
         self.keep_queue = False
+        self.last_admission = 0
+        #: Since when buffer H is stuck, and when the stuck timeout fired last.
+        self.stuck_since: int | None = None
+        self.stuck_fired = 0
+        #: How many calls of a trainer wait now.
+        self.trainer_waiting = 0
         self.events: list[Json] = []
         #: What the step so far did to entries: the next event has them.
         self.effects: list[Json] = []
@@ -130,6 +135,16 @@ class RunState:
         if self.queue is None or (self.draining and self.keep_queue):
             return 0
         return len(self.queue.queued())
+
+    def blocked_for_everybody(self) -> str | None:
+        """What stands in the way of a new reservation whatever its weights: ``draining``, ``concurrency`` or ``prompts``."""
+        has_no_prompt = self.queue is None or not self.queue.queued()
+        if self.draining and (self.keep_queue or has_no_prompt):
+            return "draining"
+        most = self.config["max_concurrency"]
+        if most is not None and self.generating() + self.config["group_candidates"] > most:
+            return "concurrency"
+        return "prompts" if self.queue is not None and has_no_prompt else None
 
     def nothing_comes(self) -> bool:
         """Whether the run is drained but for what is finished."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .entries import Entry, Json, Problem, conflict, invalid
 from .state import RunState
+from .stragglers import trainer_calls
 
 
 def refuse_epoch(run: RunState, epoch: int | None) -> None:
@@ -19,14 +20,14 @@ def next_batch(run: RunState, body: Json) -> tuple[Json, bool]:
     refuse_epoch(run, body.get("epoch"))
     if "version" in body and body["version"] != run.trainer_version:
         raise conflict("other_batch", f"batch {run.trainer_version} is the next one")
-    run.trainer.last_call = run.clock
+    trainer_calls(run)
     batch = _stream(run, body) if body.get("stream") else _take(run)
     if batch is not None:
-        run.trainer.waits_since = run.trainer.stuck_since = None
+        run.trainer.waits_since = None
         is_open = batch["version"] in run.tables.buffers
         state = run.tables.state(batch["version"]) if is_open else "ready"
         return {"batch": batch, "buffer_state": state, "finished": run.finished()}, True
-    if run.trainer.waits_since is None:
+    if run.trainer.waits_since is None and not run.finished():
         run.trainer.waits_since = run.clock
     is_open = run.next_buffer in run.tables.buffers
     answer = {
@@ -34,7 +35,7 @@ def next_batch(run: RunState, body: Json) -> tuple[Json, bool]:
         "buffer_state": run.tables.state(run.next_buffer) if is_open else None,
         "occupied": len(run.tables.occupied_in(run.next_buffer)),
         "needed": run.config["batch_size"],
-        "waiting_for_ms": run.clock - run.trainer.waits_since,
+        "waiting_for_ms": run.clock - (run.trainer.waits_since or run.clock),
         "finished": run.finished(),
     }
     return answer, run.finished()
