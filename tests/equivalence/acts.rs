@@ -185,41 +185,6 @@ impl Twins {
             .await;
     }
 
-    /// A sweep finds everything older than it may be, and discards it whatever its lease, and if nobody holds it.
-    pub(crate) async fn time_out(&mut self) {
-        let mut held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
-        held.extend(self.model.orphans().map(|(id, _)| id));
-        // Leases are not to end first.
-        self.configure_times(3_600_000, Some(0)).await;
-        while self.ledger.sweep(&self.run, &[]).await.expect("a sweep").more {}
-        self.lost(&[EventType::Expire; 3], &held, &Reason::TimedOut).await;
-        self.configure_times(1, None).await;
-    }
-
-    async fn configure_times(&mut self, lease_ms: u64, reservation_timeout_ms: Option<u64>) {
-        let config = RunConfig {
-            lease_ms,
-            reservation_timeout_ms,
-            ..self.model.config().clone()
-        };
-        let changes = ConfigChanges {
-            lease_ms: Some(lease_ms),
-            reservation_timeout_ms,
-            ..ConfigChanges::default()
-        };
-        let cleared: &[_] = if reservation_timeout_ms.is_none() {
-            &["reservation_timeout_ms"]
-        } else {
-            &[]
-        };
-        self.ledger
-            .configure_run(&self.run, &changes, cleared)
-            .await
-            .expect("both may change");
-        self.model.set_config(config).expect("both may change");
-        assert_eq!(self.new_events().await.len(), 1);
-    }
-
     pub(crate) async fn expire(&mut self) {
         let held = (0..3).flat_map(|worker| self.held_by(worker)).collect::<Vec<_>>();
         loop {
@@ -231,7 +196,7 @@ impl Twins {
         self.lost(&[EventType::Expire; 3], &held, &Reason::LeaseExpired).await;
     }
 
-    fn held_by(&self, worker: usize) -> Vec<TrajectoryId> {
+    pub(crate) fn held_by(&self, worker: usize) -> Vec<TrajectoryId> {
         let is_reserved = |id: &TrajectoryId| {
             self.model
                 .entry(*id)

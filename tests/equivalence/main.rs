@@ -8,6 +8,9 @@ mod acts;
 mod groups;
 mod pieces;
 mod prompts;
+#[path = "../support/random.rs"]
+mod random;
+mod stragglers;
 #[path = "../support/mod.rs"]
 mod support;
 mod trainer;
@@ -20,7 +23,6 @@ use berth::protocol::{DrainQueue, FinalBatch, PromptOrder, Reason, ResumeMode, R
 use berth::store::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::TestRunner;
 
 use support::Database;
 use trainer::Resuming;
@@ -53,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => stream(),
         1 => drain(),
         1 => Just(Step::TimeOut),
+        4 => Just(Step::HoldUp),
         1 => (limit, 1..8_u64).prop_map(|(limit, keep)| Step::Configure(limit, keep)),
         1 => prop_oneof![9 => Just(Step::Take(0)), 1 => Just(Step::CreateAgain)],
     ]
@@ -154,11 +157,6 @@ fn config(oversampling: bool) -> impl Strategy<Value = RunConfig> {
     )
 }
 
-fn steps() -> usize {
-    let steps = std::env::var("BERTH_RANDOM_STEPS").ok();
-    steps.map_or(6_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
-}
-
 fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step: impl Strategy<Value = Step>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -174,15 +172,9 @@ fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step
     let ledger = runtime.block_on(async { Ledger::new(Store::new(&address).expect("a store")) });
     let store = Arc::new(runtime.block_on(async { Store::new(&address).expect("a store") }));
 
-    let cases = (steps() / TESTS).div_ceil(STEPS_A_SEQUENCE);
-    let mut runner = TestRunner::new(ProptestConfig {
-        cases: u32::try_from(cases).expect("a number of sequences"),
-        failure_persistence: None,
-        max_shrink_iters: 500,
-        ..ProptestConfig::default()
-    });
+    let cases = (random::steps(6_000) / TESTS).div_ceil(STEPS_A_SEQUENCE);
     let sequences = (configs, prop::collection::vec(step, 1..2 * STEPS_A_SEQUENCE));
-    let result = runner.run(&sequences, |(config, steps)| {
+    random::try_random(&sequences, cases, 500, |(config, steps)| {
         runtime.block_on(async {
             let mut twins = Twins::create(&ledger, &store, config).await;
             for step in &steps {
@@ -190,11 +182,7 @@ fn hold_the_scripts_to_the_model(configs: impl Strategy<Value = RunConfig>, step
             }
             twins.end().await;
         });
-        Ok(())
     });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub(crate) enum Step {
     Configure(Option<u64>, u64),
     /// Everything has been reserved for too long.
     TimeOut,
+    /// The trainer asks for a batch, and has waited for too long.
+    HoldUp,
     /// A trainer that has so many entries fewer than are taken of its batch.
     Stream {
         back: i64,
@@ -174,6 +176,7 @@ impl Twins {
             Step::Resume(resuming) => self.resume(resuming).await,
             Step::CreateAgain => self.create_again().await,
             Step::TimeOut => self.time_out().await,
+            Step::HoldUp => self.hold_up().await,
             Step::Stream {
                 back,
                 min_entries,

@@ -6,6 +6,8 @@
 mod groups;
 mod log;
 mod pieces;
+#[path = "../support/random.rs"]
+mod random;
 mod run;
 mod trainer;
 
@@ -13,7 +15,6 @@ use berth::protocol::audit::Auditor;
 use berth::protocol::{DrainQueue, Epoch, Event, FinalBatch, Lineage, PromptOrder, Reason, ResumeMode, RunConfig};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::TestRunner;
 
 use groups::group_step;
 use log::{damage, suffer};
@@ -168,31 +169,14 @@ fn any_run() -> impl Strategy<Value = (RunConfig, Vec<Step>)> {
     })
 }
 
-fn steps() -> usize {
-    let steps = std::env::var("BERTH_RANDOM_STEPS").ok();
-    steps.map_or(10_000, |steps| steps.parse().expect("BERTH_RANDOM_STEPS is a number"))
-}
-
 fn sequence(of_groups: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(of_groups), 1..2 * STEPS_A_SEQUENCE)
 }
 
-/// Tries the check on so many random values that the test has its share of the steps.
+/// Makes the check of so many random values that the test has its share of the steps.
 fn try_random<S: Strategy>(values: &S, check: impl Fn(S::Value)) {
-    let cases = (steps() / TESTS).div_ceil(STEPS_A_SEQUENCE);
-    let mut runner = TestRunner::new(ProptestConfig {
-        cases: u32::try_from(cases).expect("a number of sequences"),
-        failure_persistence: None,
-        max_shrink_iters: 10_000,
-        ..ProptestConfig::default()
-    });
-    let result = runner.run(values, |value| {
-        check(value);
-        Ok(())
-    });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
+    let cases = (random::steps(10_000) / TESTS).div_ceil(STEPS_A_SEQUENCE);
+    random::try_random(values, cases, 10_000, check);
 }
 
 /// Runs the steps, and returns the log.
