@@ -264,7 +264,11 @@ class Twin:
         }
 
     def prompts(self) -> object:
-        return [(each.id, each.state, each.attempt, each.reason) for each in self.run.prompts().prompts]
+        names = self.names()
+        return [
+            (each.id, each.position, each.state, each.attempt, each.reason, names.get(each.trajectory or ""))
+            for each in self.run.prompts().prompts
+        ]
 
     def lists(self) -> object:
         """What takes too long to be looked at after each call: all entries, the queued prompts in order, and the distribution."""

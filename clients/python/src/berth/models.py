@@ -255,6 +255,8 @@ class OccupyResult:
     state: str | None = None
     buffer: int | None = None
     slot: int | None = None
+    buffer_state: str | None = None
+    late: bool = False
     code: str | None = None
     reason: str | None = None
 
@@ -273,6 +275,7 @@ class MemberOutcome:
     needed: int = 0
     buffer: int | None = None
     slot: int | None = None
+    buffer_state: str | None = None
     late: bool = False
     reason: str | None = None
 
@@ -376,7 +379,10 @@ class LatestVersion:
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A prompt to be fed, or one of the queue. ``data`` is any JSON of at most 16 KiB; ``expected_tokens`` a guess of the length."""
+    """A prompt to be fed, or one of the queue. ``data`` is any JSON of at most 16 KiB; ``expected_tokens`` a guess of the length.
+
+    The others the ledger says: ``position`` is where it was fed, from 0, and ``trajectory`` the one that it was handed out with last.
+    """
 
     id: str
     data: Any = None
@@ -384,6 +390,8 @@ class Prompt:
     state: str | None = None
     attempt: int | None = None
     reason: str | None = None
+    position: int | None = None
+    trajectory: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

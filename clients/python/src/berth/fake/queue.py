@@ -122,10 +122,21 @@ class PromptQueue:
         return self._page(found[:limit], found[limit].position if len(found) > limit else None)
 
     def _page(self, prompts: list[Prompt], more: int | None) -> Json:
-        shown = [
-            {"id": p.id, "state": p.state, "attempt": p.tries + 1, "data": p.data, "reason": p.reason} for p in prompts
-        ]
-        return {"fed": self.fed, "counts": self.counts(), "prompts": shown, "next": more}
+        return {"fed": self.fed, "counts": self.counts(), "prompts": [_shown(each) for each in prompts], "next": more}
+
+
+def _shown(prompt: Prompt) -> Json:
+    shown = {
+        "id": prompt.id,
+        "position": prompt.position,
+        "state": prompt.state,
+        "attempt": prompt.tries + 1,
+        "expected_tokens": prompt.expected_tokens,
+        "data": prompt.data,
+        "reason": prompt.reason,
+        "trajectory": prompt.holder,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
 
 
 def no_queue() -> Problem:
