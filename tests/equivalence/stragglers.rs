@@ -1,7 +1,7 @@
 //! What a sweep discards because somebody waits for it for too long: by its age, or because it holds the trainer up.
 
 use berth::ledger::runs::ConfigChanges;
-use berth::protocol::tables::{BlockedBy, EntryState};
+use berth::protocol::tables::{BlockedBy, EntryState, Take};
 use berth::protocol::{EventType, Place, Reason, RunConfig, TrajectoryId};
 
 use crate::twins::{Twins, effects_of};
@@ -25,9 +25,11 @@ impl Twins {
 
     /// The trainer asks for the next batch, and if it has to wait, the next sweep finds that it has done so for long enough.
     pub(crate) async fn hold_up(&mut self) {
+        let asked = self.model.clone().take(self.epoch(0));
+        let waits = matches!(asked, Ok(Take::NotReady { finished: false, .. }));
         self.take(0).await;
         self.configure_times(HOUR_MS, None, AT_ONCE).await;
-        let is_held_up = self.is_held_up();
+        let is_held_up = waits && self.is_held_up();
         self.ledger.sweep(&self.run, &[]).await.expect("a sweep");
         let (prunes, given_up): (Vec<_>, Vec<_>) = self
             .new_events()
@@ -64,7 +66,7 @@ impl Twins {
     fn is_held_up(&self) -> bool {
         let version = self.model.policy_version();
         let is_next = self.model.trainer_version() == version && self.model.next_buffer().0 == version.0;
-        if !is_next || self.is_next_ready() || self.model.is_finished() {
+        if !is_next || self.is_next_ready() {
             return false;
         }
         let asked = self
