@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Checkpoint: the trainer has a durable checkpoint of a version, so that the batches below it need not be kept.
 --
 -- args     seen?, epoch?, version

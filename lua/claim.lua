@@ -38,7 +38,9 @@ end
 if entry.orphan then
   groups.adopt(id, entry)
 else
-  redis.call('ZREM', keys.held, sessions.member(entries.holder_of(entry), id))
+  local former = sessions.member(entries.holder_of(entry), id)
+  redis.call('ZREM', keys.held, former)
+  redis.call('ZREM', keys.cancelled, former)
 end
 redis.call('ZADD', keys.held, 0, sessions.member(sessions.caller_key, id))
 entry.worker, entry.session = args.worker, sessions.caller_token

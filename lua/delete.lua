@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Deletes a run and leaves a tombstone: its seq, epoch and lineage, from which a new run of that name goes on. For a day it
 -- leaves the tokens of the workers' sessions, too: whoever calls with one of them still has the weights of the deleted run.
 --

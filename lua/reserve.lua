@@ -258,7 +258,7 @@ end
 
 return sessions.run_calls(function()
   local hashes = { 'entries', 'sessions', 'requests', 'prompts' }
-  run.look_at(hashes, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'ages', 'queue' })
+  run.look_at(hashes, { 'reserved', 'leases', 'held', 'forget', 'orphans', 'cancelled', 'ages', 'queue' })
 end, function(call)
   local answer, ended = reserve_with_data(call)
   if answer then

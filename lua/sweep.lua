@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Sweep: lets the run's clock go on, renews the leases of sessions whose calls wait on a server, and does one bounded step
 -- of what is due: a lease that ran out, what has been reserved or awaited for too long, what is to be forgotten, a batch that is no longer kept. Any number of servers may
 -- sweep at once: each step finds and does its work in one.

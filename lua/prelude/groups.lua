@@ -189,7 +189,7 @@ function groups.sum_up(entry)
     entry.reward = entry.reward_sum / size
   end
   if not entry.tokens and entry.counted == size then
-    entry.tokens = entry.token_sum
+    entry.tokens = math.min(entry.token_sum, 2 ^ 53)
   end
 end
 
@@ -275,6 +275,7 @@ end
 -- The caller's session holds the group from now on, and the reservation's age begins anew.
 function groups.adopt(id, entry)
   redis.call('ZREM', keys.orphans, id)
+  redis.call('ZREM', keys.cancelled, sessions.member(entries.holder_of(entry), id))
   redis.call('ZADD', keys.ages, run.state.clock, id)
   entry.orphan = nil
   run.state.totals.adopted = run.state.totals.adopted + 1

@@ -149,15 +149,22 @@ function run.is_below(call)
   return call.seen and run.state.seq < call.seen
 end
 
--- The run's clock goes on by the time since it was last looked at, unless that is longer than the servers' tick ever
--- leaves it alone: then no server reached the database, and the gap does not count. It stands still while the database's
--- clock is behind where it was. The limit is far below a lease, so that gaps that do count cannot use one up.
+-- Of a time in which nobody looked at the run, so much counts: no server may have reached the database, and that is to use
+-- up neither a lease nor a timeout. More than nothing, or the clock of a run would stand still where servers have so many runs to
+-- look after that they come to each of them seldom.
+local function longest_gap()
+  local config = run.config
+  local timeout = math.min(config.reservation_timeout_ms or math.huge, config.stuck_timeout_ms or math.huge)
+  return math.max(500, math.floor(math.min(config.lease_ms, timeout) / 10))
+end
+
+-- The run's clock goes on by the time since it was last looked at. It stands still while the database's clock is behind where
+-- it was.
 function run.advance_clock()
   local state = run.state
   local passed = run.now_ms - state.time
-  local longest = math.max(500, run.config.lease_ms / 10)
-  if passed > 0 and passed <= longest then
-    state.clock = state.clock + passed
+  if passed > 0 then
+    state.clock = state.clock + math.min(passed, longest_gap())
   end
   state.time = run.now_ms
 end

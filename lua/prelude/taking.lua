@@ -12,7 +12,7 @@ end
 
 function trainer.stops_waiting()
   local times = run.state.trainer
-  times.waiting_since, times.waiting_since_at_ms, times.wanted = nil, nil, nil
+  times.waiting_since, times.waiting_since_at_ms = nil, nil
 end
 
 -- Ends a call for which there is nothing. `wanted` is how many entries buffer H must hold for a piece, where one is asked for.
@@ -42,9 +42,11 @@ function trainer.is_given()
   times.training_since_at_ms = times.training_since_at_ms or run.now_ms
 end
 
--- Some more entries of buffer H are taken, in slot order. The first of them begin the record of its batch.
+-- Some more entries of buffer H are taken, in slot order. The first of them begin the record of its batch. What calls wait for is
+-- given: not before, since one that is given an earlier piece again says nothing of the others.
 function batches.take_piece(count)
   local state = run.state
+  state.trainer.wanted = nil
   local version = state.next_buffer
   local record = batches.load(version) or { taken_at_ms = run.now_ms }
   state.streamed = tables.streamed() + count

@@ -108,7 +108,12 @@ impl Ledger {
             }
         }
         let next = (last < view.value.state.seq).then_some(last);
-        let seq = view.seq.map(|seq| seq.max(last));
+        // `after` says what the reader has seen, which this run may never have been.
+        let seq = if last > after {
+            view.seq.max(Some(last))
+        } else {
+            view.seq
+        };
         Ok(Seen {
             seq,
             value: EventPage { events, next },

@@ -163,7 +163,11 @@ impl Ledger {
         let mut seq = None;
         let mut prompts = request.prompts.as_slice();
         for (step, ids) in ids.chunks(STEP).enumerate() {
-            let seen = self.reserve_step(run, request, step, ids, prompts).await?;
+            let seen = match self.reserve_step(run, request, step, ids, prompts).await {
+                // What was granted before is the caller's, who would not be told of it.
+                Err(LedgerError::Refused { .. }) if !answers.is_empty() => break,
+                seen => seen?,
+            };
             seq = seen.seq;
             match seen.value {
                 Step::Granted(answer) => {

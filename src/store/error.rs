@@ -26,6 +26,13 @@ pub enum StoreError {
     Broken(String),
 }
 
+impl StoreError {
+    /// Whether another call would fare no better now.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Refusing(_) | Self::Unfit(_))
+    }
+}
+
 /// Error codes with which a Redis refuses a script before it begins.
 const REFUSALS: [&str; 12] = [
     // The library loads a script that is missing and sends the call again: so this one was lost twice.

@@ -263,7 +263,9 @@ impl Queue {
                     self.waiting.push_back(waiter);
                 }
                 answer => {
-                    if let Err(LedgerError::Store(error)) = &answer {
+                    if let Err(LedgerError::Store(error)) = &answer
+                        && error.is_outage()
+                    {
                         outage = Some(error.clone());
                     }
                     reply(&self.ledger, &self.run, waiter, ids, answer).await;

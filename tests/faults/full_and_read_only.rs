@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::auditing::audit;
 use crate::clients::{assert_unavailable, insist};
-use crate::support::{Ledger, Trainer};
+use crate::support::{Ledger, Trainer, eventually};
 
 #[tokio::test]
 async fn a_full_redis_refuses_to_write_and_shows_what_it_has_and_goes_on_when_there_is_room() {
@@ -20,6 +20,45 @@ async fn a_full_redis_refuses_to_write_and_shows_what_it_has_and_goes_on_when_th
 #[tokio::test]
 async fn a_redis_that_became_a_replica_refuses_to_write_and_goes_on_when_it_is_a_primary_again() {
     refuses_for_a_while(&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]).await;
+}
+
+/// What makes room can be done when there is none.
+#[tokio::test]
+async fn a_full_redis_lets_batches_and_runs_go() {
+    let Some(ledger) = Ledger::start().await else {
+        return;
+    };
+    let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
+    let trainer = Trainer::first(&run).await;
+    run.reserve(0, "a").await.ok();
+    run.occupy("a").await.ok();
+    trainer.is_given().await;
+    trainer.publish(1).await.ok();
+    let id = run.get("batches/0").await.ok()["trajectories"][0]["id"].clone();
+    let id = id.as_str().expect("an id");
+    let mut connection = ledger.database.connection().await;
+    command(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]).await;
+
+    trainer.checkpoint(1).await.ok();
+    eventually("the batch is forgotten", async || {
+        run.get(&format!("trajectories/{id}")).await.status == 404
+    })
+    .await;
+    assert_eq!(run.delete().await.status, 204);
+}
+
+#[tokio::test]
+async fn a_replica_lets_nothing_go() {
+    let Some(ledger) = Ledger::start().await else {
+        return;
+    };
+    let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
+    let mut connection = ledger.database.connection().await;
+    command(&mut connection, &["REPLICAOF", "127.0.0.1", "1"]).await;
+
+    assert_unavailable(run.delete().await);
+    assert_unavailable(run.post("checkpoints", json!({ "version": 0 })).await);
+    command(&mut connection, &["REPLICAOF", "NO", "ONE"]).await;
 }
 
 async fn refuses_for_a_while(spoil: &[&str], mend: &[&str]) {
@@ -41,7 +80,6 @@ async fn refuses_for_a_while(spoil: &[&str], mend: &[&str]) {
             json!({ "batch_size": 2, "max_staleness": 1 }),
         ),
         (Method::PATCH, run.path(""), json!({ "lease_ms": 5_000 })),
-        (Method::DELETE, run.path(""), json!({})),
         (
             Method::POST,
             run.path("reservations"),
@@ -94,7 +132,6 @@ async fn refuses_for_a_while(spoil: &[&str], mend: &[&str]) {
             run.path("trainer"),
             json!({ "trainer": "t0", "session": "next", "resume_from": 7, "force": true }),
         ),
-        (Method::POST, run.path("checkpoints"), json!({ "version": 0 })),
     ];
     for (method, path, body) in writes {
         let path = path.replace("/-new", "-new");

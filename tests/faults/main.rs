@@ -7,6 +7,7 @@ mod support;
 mod auditing;
 mod behind;
 mod clients;
+mod clock;
 mod concurrency;
 mod full_and_read_only;
 mod fuzz;

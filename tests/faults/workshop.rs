@@ -85,6 +85,14 @@ impl Workshop {
         self.store.run(script, keys, &args).await
     }
 
+    /// The database's time.
+    pub(crate) async fn now_ms(&self) -> u64 {
+        let mut connection = self.connection.clone();
+        let time = redis::cmd("TIME").query_async(&mut connection).await;
+        let (seconds, micros): (u64, u64) = time.expect("the database's clock");
+        seconds * 1_000 + micros / 1_000
+    }
+
     pub(crate) async fn dumps(&mut self) -> Dumps {
         dumps(&mut self.connection, &self.keys).await
     }

@@ -14,6 +14,16 @@ use crate::support::{Ledger, Run, eventually};
 use crate::wire;
 
 #[tokio::test]
+async fn who_asks_for_what_comes_after_an_event_that_never_was_is_told_no_such_number() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;
+
+    let answer = run.get("events?after=1000").await;
+
+    assert_eq!((answer.seq(), answer.ok()["events"].clone()), (1, json!([])));
+}
+
+#[tokio::test]
 async fn each_step_is_one_event_that_says_what_who_and_where() {
     let Some(ledger) = Ledger::start().await else { return };
     let run = ledger.run(json!({ "batch_size": 1, "max_staleness": 1 })).await;

@@ -58,6 +58,25 @@ async fn a_filled_group_waits_for_its_client_where_groups_are_not_occupied_by_th
     crate::journal::is_sound(&run).await;
 }
 
+/// What one member may say, a thousand say together.
+#[tokio::test]
+async fn the_tokens_of_a_group_end_where_numbers_do() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let run = ledger
+        .run(json!({ "batch_size": 1, "max_staleness": 0, "group_size": 1_024 }))
+        .await;
+    let worker = Worker::of(&run, "rollout-1");
+    let a = worker.gets(0, "a").await;
+    let members: Vec<_> = (0..1_024)
+        .map(|index| json!({ "index": index, "tokens": 9_007_199_254_740_992_u64 }))
+        .collect();
+
+    worker.occupy(&a, json!({ "members": members })).await.ok();
+
+    let entry = run.take().await.ok()["batch"]["trajectories"][0].clone();
+    assert_eq!(entry["tokens"], 9_007_199_254_740_992_u64);
+}
+
 #[tokio::test]
 async fn a_group_is_finished_in_one_call() {
     let Some(ledger) = Ledger::start().await else { return };

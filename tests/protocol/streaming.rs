@@ -157,6 +157,28 @@ async fn a_waiting_stream_is_answered_once_as_many_have_finished_as_it_asked_for
 }
 
 #[tokio::test]
+async fn a_rank_that_waits_is_woken_also_when_another_was_given_an_earlier_piece_meanwhile() {
+    let Some(ledger) = Ledger::start().await else { return };
+    let run = ledger.run(json!({ "batch_size": 6, "max_staleness": 0 })).await;
+    let two = json!({ "min_entries": 2, "max_entries": 2 });
+    run.reserve(0, "a b c d e f").await.ok();
+    run.occupy("a").await.ok();
+    run.occupy("b").await.ok();
+    assert_eq!(piece(&pieces(&run, 0, two.clone()).await.ok()), "0+0: a b");
+    let first_rank = {
+        let (run, mut two) = (run.clone(), two.clone());
+        two["wait_ms"] = json!(60_000);
+        tokio::spawn(async move { pieces(&run, 2, two).await })
+    };
+    until_somebody_waits(&ledger, &run, "batch").await;
+
+    assert_eq!(piece(&pieces(&run, 0, two).await.ok()), "0+0: a b, redelivered");
+    run.occupy("c").await.ok();
+    run.occupy("d").await.ok();
+    assert_eq!(piece(&soon(first_rank).await.ok()), "0+2: c d");
+}
+
+#[tokio::test]
 async fn a_lost_answer_in_the_middle_of_a_streamed_batch_is_given_again_and_nothing_is_skipped() {
     let Some(ledger) = Ledger::start().await else { return };
     let run = ledger.run(json!({ "batch_size": 6, "max_staleness": 0 })).await;

@@ -153,6 +153,12 @@ impl NewRun {
             let detail = format!("{other} is none of the reasons whose prompts are tried again: {known}");
             return Err(Problem::invalid("drop_on", detail));
         }
+        let mut drop_on = Vec::with_capacity(DROPPABLE.len());
+        for reason in self.drop_on {
+            if !drop_on.contains(&reason) {
+                drop_on.push(reason);
+            }
+        }
         Ok(RunConfig {
             batch_size,
             max_staleness: within("max_staleness", self.max_staleness, 0..=64)?,
@@ -173,7 +179,7 @@ impl NewRun {
             order: self.order,
             order_window: within("order_window", order_window, COUNT)?,
             max_attempts: within("max_attempts", self.max_attempts, ATTEMPTS)?,
-            drop_on: self.drop_on,
+            drop_on,
             final_batch: self.final_batch,
         })
     }
