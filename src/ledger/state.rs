@@ -142,14 +142,7 @@ impl State {
 
     /// The numbers of the batches that are kept, from `first` on, in ranges.
     fn kept_ranges(&self, first: u64) -> Vec<Range<u64>> {
-        let mut from = self.oldest_kept.0.max(first);
-        let mut ranges = Vec::with_capacity(self.gaps.len() + 1);
-        for &(gap, past) in &self.gaps {
-            ranges.push(from..gap.max(from));
-            from = from.max(past);
-        }
-        ranges.push(from..self.next_buffer.0.max(from));
-        ranges
+        without_gaps(&self.gaps, self.oldest_kept.0.max(first)..self.next_buffer.0)
     }
 
     /// The numbers of the batches that are kept, from `first` on.
@@ -210,5 +203,35 @@ fn buffer_counts(version: BufferId, (occupied, reserved): (u32, u32), config: &R
         occupied,
         empty,
         reserved,
+    }
+}
+/// The numbers that are in none of the gaps, in ranges. A gap may be so wide that nobody may count its numbers.
+pub(super) fn without_gaps(gaps: &[(u64, u64)], numbers: Range<u64>) -> Vec<Range<u64>> {
+    let mut from = numbers.start;
+    let mut ranges = Vec::with_capacity(gaps.len() + 1);
+    for &(gap, past) in gaps {
+        ranges.push(from..gap.max(from));
+        from = from.max(past);
+    }
+    ranges.push(from..numbers.end.max(from));
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_around_wide_gaps_are_told_without_counting_those_in_them() {
+        let gaps = [(2, 4), (6, 1 << 52)];
+        assert_eq!(
+            without_gaps(&gaps, 1..(1 << 52) + 3),
+            [1..2, 4..6, 1 << 52..(1 << 52) + 3]
+        );
+        assert_eq!(
+            without_gaps(&gaps, 3..8),
+            [3..3, 4..6, 1 << 52..1 << 52],
+            "from within one into another"
+        );
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::View;
 use super::buckets::Bucket;
 use super::figures::{ByLength, Sums};
+use crate::ledger::state::without_gaps;
 use crate::ledger::{Ledger, LedgerError, RunName};
 use crate::protocol::{BufferId, Lineage};
 use crate::store::StoreError;
@@ -63,9 +64,9 @@ struct BatchRecord {
 /// What a view leaves to be counted, in order.
 pub(super) fn parts_of(view: &View) -> Vec<Part> {
     let first = view.pruned.buffer.0;
-    let is_in_gap = |number: &u64| view.gaps.iter().any(|&(first, past)| (first..past).contains(number));
-    let mut parts: Vec<_> = (first..view.next_buffer.0)
-        .filter(|number| !is_in_gap(number))
+    let mut parts: Vec<_> = without_gaps(&view.gaps, first..view.next_buffer.0)
+        .into_iter()
+        .flatten()
         .map(|number| Part {
             batch: BufferId(number),
             from: if number == first { view.pruned.slot } else { 0 },
