@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ from .. import models as m
 from .._call import Call
 from .._finishing import OUTCOMES
 from .._handing_in import HandIn
+from .._holdings import Holdings
 from .._many import Many
 from .._reasons import note_of, reason_of
 from .._reserving import (
@@ -27,8 +29,8 @@ from .._reserving import (
 )
 from .._session import STOP_PATIENCE_S, WorkerSession, grant_of
 from .._weights import VersionSource
-from ..errors import Fenced, UnknownRun, VersionNotPublished, VersionTooStale
-from ._serving import AsyncRefresh, Generate, GenerateMember, Serving, all_members, load
+from ..errors import BerthError, Fenced, UnknownRun, VersionNotPublished, VersionTooStale
+from ._serving import AsyncRefresh, Generate, GenerateMember, Serving, all_members, load, one_by_one
 from .slot import Slot
 
 if TYPE_CHECKING:
@@ -145,8 +147,34 @@ class Worker(WorkerSession):
         except (VersionTooStale, VersionNotPublished) as refusal:
             holdings.refused(request.weights, refusal)
             raise
+        except asyncio.CancelledError:
+            note_doubt()
+            await self._take_back(request, holdings)
+            raise
         finally:
             holdings.reserve_is_unsure(-unsure)
+
+    async def _take_back(self, request: Request, holdings: Holdings) -> None:
+        """Gives back what a Reserve was granted whose caller does not wait any more: else it would lie there for a lease.
+
+        The request is repeated, without waiting: it is answered with what it was granted, and ends there at the server, too.
+        """
+        if holdings.ended_by is not None or self._open_holdings is not holdings:
+            return  # The session is over, and the ledger has it all.
+        body = {name: value for name, value in (request.call.body or {}).items() if name != "wait_ms"}
+        sender = self._sender.with_patience(STOP_PATIENCE_S)
+        try:
+            answer = await sender.send(replace(request.call, wait_ms=0, body=body), self.run._memory)
+        except BerthError as error:
+            logger.info("worker %s: it is not known what a cancelled reservation was granted: %s", self.name, error)
+            return
+        await self._give_back([Slot(grant, holdings, request.weights, self) for grant in answer.granted])
+
+    @staticmethod
+    async def _give_back(slots: Sequence[Slot]) -> None:
+        """Gives up what nobody has begun. A group that others began is left to the ledger, which keeps what is complete of it."""
+        reason = reason_of(asyncio.CancelledError())
+        await asyncio.gather(*(slot._give_up(reason, None) for slot in slots if not slot.adopted))
 
     async def _refresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
         """Has the newest weights loaded, if the worker's are not."""
@@ -199,9 +227,10 @@ class Worker(WorkerSession):
         ``generate(slot)`` is a coroutine function that generates and occupies; each runs in a task of its own, cancelled at once
         when the ledger takes its slot away. A group counts its candidates. ``refresh`` is called with newer :class:`Weights` as
         soon as they are out, while requests are in flight: note the change in each (:meth:`Slot.segment`). An exception of
-        ``generate`` gives its slot up and is logged; ``most_failures`` in a row end it.
+        ``generate`` gives its slot up and is logged, as does a cancellation of which only its engine knows; ``most_failures`` in
+        a row end it. One of ``refresh`` ends it at once.
         """
-        serving = Serving(self, generate, in_flight, most_failures)
+        serving = Serving(self, one_by_one(generate), in_flight, most_failures)
         await serving.run(Reserving(self._holdings, self._calls, version, prompts, adopt), refresh)
 
     async def serve_members(
@@ -215,16 +244,13 @@ class Worker(WorkerSession):
         adopt: bool | None = None,
         most_failures: int = 16,
     ) -> None:
-        """As :meth:`serve` for a run of groups: ``generate(member)`` generates and completes one member, all of a group at once."""
-        await self.serve(
-            all_members(generate),
-            version,
-            in_flight=in_flight,
-            refresh=refresh,
-            prompts=prompts,
-            adopt=adopt,
-            most_failures=most_failures,
-        )
+        """As :meth:`serve` for a run of groups: ``generate(member)`` generates and completes one member, all of a group at once.
+
+        An exception of ``generate`` reports its member as failed. The group counts as a failure when too many did, or none is
+        complete. Without ``auto_occupy`` a filled group that ``generate`` has not occupied is occupied as its last member ends.
+        """
+        serving = Serving(self, all_members(generate), in_flight, most_failures)
+        await serving.run(Reserving(self._holdings, self._calls, version, prompts, adopt), refresh)
 
     # Weights.
 
