@@ -172,3 +172,36 @@ def test_it_begins_at_the_oldest_event_that_is_kept(ledger: Ledger, monkeypatch:
     assert next(run.released()).reason == "kept"
     with pytest.raises(berth.EventsPruned):
         next(run.released(after=0))
+
+
+@pytest.mark.parametrize(("died_at", "opening"), [(0, {"resume_from": 1}), (None, {"resume_from": 4, "force": True})])
+def test_what_a_slow_worker_may_still_hand_in_is_kept_also_when_resuming_raised_the_version(
+    ledger: Ledger, died_at: int | None, opening: dict[str, Any]
+) -> None:
+    run = ledger.run(batch_size=1, max_staleness=1, keep_batches=1, group_size=2, adopt_groups=False, lease_ms=LEASE_MS)
+    log = Log(run)
+
+    def fill_group(version: int) -> str:
+        with run.worker("other") as other:
+            (group,) = other.reserve_up_to(1, version, wait_ms=5_000)
+            group.occupy(members=[MemberResult(0, 1.0), MemberResult(1, 0.0)])
+        return group.id
+
+    trained = []
+    with run.trainer() as trainer:
+        if died_at is not None:
+            # It saved what it trained, and did not publish it.
+            trained.append(fill_group(died_at))
+            assert trainer.next_batch(wait_ms=5_000).batch is not None
+    with run.trainer(**opening) as trainer, run.worker("slow") as slow:
+        version = trainer.policy_version
+        (group,) = slow.reserve_up_to(1, version)
+        group.member(0).complete(payload="file:///0")
+        lose(ledger, run, slow, group)
+        # One batch before the last that it may be in: that one is let go of.
+        trained.append(fill_group(version))
+        train(trainer)
+        trainer.checkpoint(version + 1)
+        released = log.wait_for(*trained)
+        assert group.id not in [each.id for each in released]
+        assert group.member(1).complete(payload="file:///1").late

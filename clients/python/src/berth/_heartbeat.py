@@ -9,7 +9,7 @@ from dataclasses import replace
 from ._holdings import Beat, Holdings
 from ._sender import Sender
 from ._worker_calls import WorkerCalls
-from .errors import Fenced, UnknownRun
+from .errors import Fenced, TooManyWaiting, UnknownRun
 from .models import Weights
 
 logger = logging.getLogger("berth")
@@ -56,13 +56,8 @@ class HeartbeatThread:
         is_failing = False
         while not self._stopped.is_set():
             try:
-                if self._holdings.finished:
-                    # There is no news any more: a call that waits would be answered at once.
-                    self._beat(0)
-                    self._stopped.wait(wait_ms / 1000)
-                else:
-                    self._beat(wait_ms)
-                    self._stopped.wait(LEAST_PAUSE_S)
+                waited = self._wait_and_beat(wait_ms)
+                self._stopped.wait(LEAST_PAUSE_S if waited else wait_ms / 1000)
                 is_failing = False
             except (Fenced, UnknownRun) as error:
                 self._holdings.end(error, error.code)
@@ -73,6 +68,19 @@ class HeartbeatThread:
                     logger.warning("heartbeat of %s: %s; it is tried until it arrives", self._holdings.worker, error)
                 is_failing = True
                 self._stopped.wait(min(FAILURE_PAUSE_S, wait_ms / 1000))
+
+    def _wait_and_beat(self, wait_ms: int) -> bool:
+        """Beats, and returns whether the server made it wait for news; if not, the pause after it must."""
+        # Of a finished run there is no news any more: a call that waits would be answered at once.
+        if not self._holdings.finished:
+            try:
+                self._beat(wait_ms)
+                return True
+            except TooManyWaiting:
+                # That call renewed nothing, and others may keep all places for long: what does not wait needs none.
+                pass
+        self._beat(0)
+        return False
 
     def _beat(self, wait_ms: int) -> None:
         beat = self._holdings.next_beat()

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -23,6 +24,8 @@ SHORTEST_RESERVE_WAIT_MS = 50
 LONGEST_RESERVE_WAIT_MS = 2_000
 #: The most reservations that a heartbeat may list.
 MOST_LISTED = 16_384
+#: For how many leases a process lists what its predecessor held and it has not claimed.
+LEASES_TO_CLAIM = 3
 
 
 class HeldSlot:
@@ -133,7 +136,9 @@ class HeldSlot:
         self._holdings.let_go(self.id)
 
     def _note_segment(self, weights: m.Weights, from_token: int) -> Part:
-        return note(self._parts, Part(weights, from_token))
+        # Of another's entry it is not known which version it begins under.
+        begun = self.version if self._holdings.holds(self) else None
+        return note(self._parts, Part(weights, from_token), begun)
 
 
 @dataclass
@@ -173,17 +178,50 @@ class Holdings:
         self._slots: weakref.WeakValueDictionary[str, HeldSlot] = weakref.WeakValueDictionary()
         self._acknowledged: list[str] = []
         self._unsure_reserves = 0
+        #: What the last process of this session held and this one has not claimed yet, listed until then.
+        self._inherited: set[str] = set()
+        self._inherited_until = 0.0
+        #: For each call that may make this worker the holder of something: what was cancelled meanwhile and is not known here.
+        self._early: dict[object, dict[str, m.Cancelled]] = {}
         self._news_at = time.monotonic()
 
     def add(self, slot: HeldSlot) -> None:
-        """The worker holds it from now on."""
+        """The worker holds it from now on. It may have been taken away before the answer that grants it arrived."""
         with self._lock:
             self._slots[slot.id] = slot
+            self._inherited.discard(slot.id)
+            told = next((early[slot.id] for early in self._early.values() if slot.id in early), None)
+        if told is not None:
+            slot._cancel(told.reason, told.members)
+
+    def holds(self, slot: HeldSlot) -> bool:
+        """Whether it is this worker's own, and not a handle on another's."""
+        with self._lock:
+            return self._slots.get(slot.id) is slot
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While the block runs, the worker may come to hold what is not known here; it is to be added before the block ends."""
+        key = object()
+        with self._lock:
+            self._early[key] = {}
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._early[key]
+
+    def inherit(self, ids: Iterable[str]) -> None:
+        """The last process of this session held these: they are listed as held until this one has had time to claim them."""
+        with self._lock:
+            self._inherited = set(ids)
+            self._inherited_until = time.monotonic() + LEASES_TO_CLAIM * self.config.lease_ms / 1000
 
     def let_go(self, id: str) -> None:
         """The worker does not hold it any more."""
         with self._lock:
             self._slots.pop(id, None)
+            self._inherited.discard(id)
 
     def open_slots(self) -> list[HeldSlot]:
         """What the worker holds."""
@@ -231,9 +269,11 @@ class Holdings:
         """What is to be said now. Acknowledgements stay until :meth:`told` hears that they arrived."""
         newer_are_out = self.newer_are_out()
         with self._lock:
+            if time.monotonic() > self._inherited_until:
+                self._inherited.clear()
+            held = [*self._slots, *self._inherited]
             # What can't be listed whole is not listed: the rest would be given to others.
-            is_sure = self._unsure_reserves == 0 and len(self._slots) <= MOST_LISTED
-            holding = list(self._slots) if is_sure else None
+            holding = held if self._unsure_reserves == 0 and len(held) <= MOST_LISTED else None
             return Beat(self.weights.held, holding, list(self._acknowledged[:1000]), newer_are_out, self.finished)
 
     def told(self, beat: Beat, answer: m.Heartbeat) -> None:
@@ -243,6 +283,8 @@ class Holdings:
             arrived = set(beat.acknowledged)
             self._acknowledged = [id for id in self._acknowledged if id not in arrived]
             pending = [(self._slots.get(each.id), each) for each in answer.cancelled if each.id not in arrived]
+            for early in self._early.values():
+                early.update((each.id, each) for slot, each in pending if slot is None)
         for slot, cancelled in pending:
             if slot is not None:
                 slot._cancel(cancelled.reason, cancelled.members)

@@ -20,6 +20,9 @@ class Releases:
 
     def see(self, event: Event) -> list[Released]:
         """What this event releases."""
+        # Resuming raises the version as well, by one or by any number. A rewind lowers it, but an entry may be lost after it that was
+        # reserved before it: to take the higher one only releases later.
+        self._newest = max(self._newest, event.raw.get("policy_version", 0) if event.type == "trainer_opened" else 0)
         released = []
         for effect in event.raw.get("effects", ()):
             kind, id = effect["effect"], effect["id"]

@@ -27,6 +27,8 @@ class WorkerSession:
         """The worker's name. A new process of the same name replaces the old one, whose reservations are freed at once."""
         self.session: str = session or uuid.uuid4().hex
         """The session's token. A process that can resume its predecessor's generations keeps the token."""
+        #: Whether the token may have been another process's before.
+        self._is_kept = bool(session)
         self._open_holdings: Holdings | None = None
         self._open_calls: WorkerCalls | None = None
         self._heartbeat: HeartbeatThread | None = None

@@ -12,6 +12,8 @@ from .models import Weights
 #: What an engine may say of its weights: a number, or exactly which, or a function that says so when asked.
 Version = Union[int, Weights]
 VersionSource = Union[Version, Callable[[], Version]]
+#: Of how many numbers the weights are kept.
+MOST_KEPT = 16
 
 
 class HeldWeights:
@@ -30,6 +32,9 @@ class HeldWeights:
         self._lock = threading.Lock()
         self._held: Weights | None = None
         self._fetched: dict[int, Weights] = {}
+        #: The last of each number that were fetched, or held with their lineage said. One that was guessed may be another when the
+        #: number comes again.
+        self._known: dict[int, Weights] = {}
 
     @property
     def held(self) -> Weights | None:
@@ -41,13 +46,20 @@ class HeldWeights:
         """Asks the source which weights the worker holds now, and takes down what it says."""
         said = source() if callable(source) else source
         with self._lock:
-            self._held = self._named(said)
-            return self._held
+            return self._holds(said)
 
     def name(self, version: Version) -> Weights:
         """The weights of this number, which the worker held at some time: of a token that was generated before."""
         with self._lock:
-            return self._named(version)
+            named = self._named(version)
+            is_sure = named is version or named is self._held
+            return named if is_sure else self._known.get(named.version, named)
+
+    def _holds(self, version: Version) -> Weights:
+        self._held = self._named(version)
+        if isinstance(version, Weights):
+            _keep(self._known, version)
+        return self._held
 
     def _named(self, version: Version) -> Weights:
         if isinstance(version, Weights):
@@ -60,15 +72,21 @@ class HeldWeights:
     def fetched(self, weights: Weights) -> None:
         """These were handed out to the worker, which may load them."""
         with self._lock:
-            self._fetched[weights.version] = weights
-            # Only those that may still be loaded matter: the newest few.
-            while len(self._fetched) > 16:
-                del self._fetched[next(iter(self._fetched))]
+            _keep(self._fetched, weights)
+            _keep(self._known, weights)
 
     def hold(self, version: Version) -> Weights:
         """The worker has loaded exactly these; whoever waits for that is woken."""
         with self._lock:
-            weights = self._held = self._named(version)
+            weights = self._holds(version)
             self.times_told += 1
         self._changed()
         return weights
+
+
+def _keep(known: dict[int, Weights], weights: Weights) -> None:
+    """Keeps them as the last of their number. Only those that may still be loaded, or generated what is not finished, matter."""
+    known.pop(weights.version, None)
+    known[weights.version] = weights
+    while len(known) > MOST_KEPT:
+        del known[next(iter(known))]

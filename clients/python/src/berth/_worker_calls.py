@@ -81,6 +81,8 @@ class WorkerCalls:
         def read(answer: Any) -> list[m.Segment]:
             return [decode(m.Segment, each) for each in answer["segments"]]
 
+        # It may arrive even if no answer does.
+        part.is_told = True
         weights = part.weights
         body = {**self.caller, "version": weights.version, "lineage": weights.lineage, "from_token": part.from_token}
         return self._post(f"/trajectories/{name_in_path(id)}/segments", read, {**body, **given(member=part.member)})

@@ -48,7 +48,10 @@ class Worker(WorkerSession):
 
     def __enter__(self) -> Worker:
         self._sender = self.run._sender
-        heartbeat = self._begin(self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
+        status, inherited = self.run.status(), self._held_before()
+        heartbeat = self._begin(status, self.run._calls, self.run._memory, self.run._endpoint)
+        # Before the first heartbeat: it would give away what it does not list.
+        self._holdings.inherit(inherited)
         try:
             heartbeat.start()
         except BaseException:
@@ -68,6 +71,12 @@ class Worker(WorkerSession):
                 if not slot._give_up(reason, note):
                     break
         self._end()
+
+    def _held_before(self) -> list[str]:
+        """What the last process of this session holds. A session of a token of its own had none."""
+        if not self._is_kept:
+            return []
+        return [each.id for each in self.run.trajectories(worker=self.name) if each.session == self.session]
 
     @property
     def slots(self) -> list[Slot]:
@@ -146,10 +155,11 @@ class Worker(WorkerSession):
 
         try:
             holdings.refuse_if_ended()
-            answer = self._send(request.call, note_doubt)
-            slots = [Slot(grant, holdings, request.weights, self) for grant in reserving.grants(answer)]
-            for slot in slots:
-                holdings.add(slot)
+            with holdings.expecting():
+                answer = self._send(request.call, note_doubt)
+                slots = [Slot(grant, holdings, request.weights, self) for grant in reserving.grants(answer)]
+                for slot in slots:
+                    holdings.add(slot)
             return slots, answer.finished
         except (VersionTooStale, VersionNotPublished) as refusal:
             holdings.refused(request.weights, refusal)
@@ -201,10 +211,11 @@ class Worker(WorkerSession):
 
     def claim(self, id: str) -> Slot:
         """Makes this worker the holder of a reservation: for a reward process that finishes what others generated."""
-        entry = self._send(self._calls.claim(id))
-        slot = Slot(grant_of(entry), self._holdings, self._holdings.weights.held, self)
-        if entry.state == "reserved":
-            self._holdings.add(slot)
+        with self._holdings.expecting():
+            entry = self._send(self._calls.claim(id))
+            slot = Slot(grant_of(entry), self._holdings, self._holdings.weights.held, self)
+            if entry.state == "reserved":
+                self._holdings.add(slot)
         return slot
 
     def slot(self, id: str) -> Slot:

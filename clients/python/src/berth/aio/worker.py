@@ -51,7 +51,10 @@ class Worker(WorkerSession):
 
     async def __aenter__(self) -> Worker:
         self._sender = self.run._sender
-        heartbeat = self._begin(await self.run.status(), self.run._calls, self.run._memory, self.run._endpoint)
+        status, inherited = await self.run.status(), await self._held_before()
+        heartbeat = self._begin(status, self.run._calls, self.run._memory, self.run._endpoint)
+        # Before the first heartbeat: it would give away what it does not list.
+        self._holdings.inherit(inherited)
         try:
             await asyncio.to_thread(heartbeat.start)
         except BaseException:
@@ -71,6 +74,12 @@ class Worker(WorkerSession):
                 if not await slot._give_up(reason, note):
                     break
         self._end()
+
+    async def _held_before(self) -> list[str]:
+        """What the last process of this session holds. A session of a token of its own had none."""
+        if not self._is_kept:
+            return []
+        return [each.id async for each in self.run.trajectories(worker=self.name) if each.session == self.session]
 
     @property
     def slots(self) -> list[Slot]:
@@ -139,10 +148,11 @@ class Worker(WorkerSession):
 
         try:
             holdings.refuse_if_ended()
-            answer = await self._send(request.call, note_doubt)
-            slots = [Slot(grant, holdings, request.weights, self) for grant in reserving.grants(answer)]
-            for slot in slots:
-                holdings.add(slot)
+            with holdings.expecting():
+                answer = await self._send(request.call, note_doubt)
+                slots = [Slot(grant, holdings, request.weights, self) for grant in reserving.grants(answer)]
+                for slot in slots:
+                    holdings.add(slot)
             return slots, answer.finished
         except (VersionTooStale, VersionNotPublished) as refusal:
             holdings.refused(request.weights, refusal)
@@ -266,10 +276,11 @@ class Worker(WorkerSession):
 
     async def claim(self, id: str) -> Slot:
         """As :meth:`berth.Worker.claim`."""
-        entry = await self._send(self._calls.claim(id))
-        slot = Slot(grant_of(entry), self._holdings, self._holdings.weights.held, self)
-        if entry.state == "reserved":
-            self._holdings.add(slot)
+        with self._holdings.expecting():
+            entry = await self._send(self._calls.claim(id))
+            slot = Slot(grant_of(entry), self._holdings, self._holdings.weights.held, self)
+            if entry.state == "reserved":
+                self._holdings.add(slot)
         return slot
 
     def slot(self, id: str) -> Slot:

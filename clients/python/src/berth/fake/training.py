@@ -237,7 +237,14 @@ def resume(run: RunState, body: Json, behind_at: int | None) -> Json:
         "lineage": run.lineage,
         "weights": weights,
     }
-    run.record("trainer_opened", trainer=body["trainer"], epoch=run.epoch, resumed_from=at, lineage=run.lineage)
+    run.record(
+        "trainer_opened",
+        trainer=body["trainer"],
+        epoch=run.epoch,
+        resumed_from=at,
+        lineage=run.lineage,
+        policy_version=run.policy_version,
+    )
     return trainer.answer
 
 
