@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NoReturn, TypeVar
 
 from . import models as m
+from ._call import Call
 from ._calls import Json
 from ._handing_in import HandIn, one_member
 from ._holdings import HeldSlot, Holdings
 from ._parts import Part, note
+from ._reasons import note_of, reason_of
 from ._weights import Version
 from .errors import SlotCancelled, Superseded, TrajectoryDiscarded, TrajectoryTaken, UnknownTrajectory
 
 #: Refusals that say what became of the entry: it is gone, and its worker can do nothing about it.
 OUTCOMES = (TrajectoryDiscarded, Superseded, UnknownTrajectory, TrajectoryTaken)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a block ends that gives up what is unfinished in it."""
+
+    reason: str
+    note: str | None = None
+    #: Whether the code in the block failed.
+    is_failure: bool = False
+
+    @staticmethod
+    def by(error: BaseException | None, otherwise: str) -> Ending:
+        """Of a block that this error ends, or that ends without one."""
+        if error is None:
+            return Ending(otherwise)
+        return Ending(reason_of(error), note_of(error), is_failure=isinstance(error, Exception))
 
 
 class Finishing(HeldSlot):
@@ -28,6 +48,24 @@ class Finishing(HeldSlot):
         """Raises :class:`SlotCancelled` if it was taken away: the way out of a loop over tokens. The slot's ``with`` block ends quietly by it."""
         if self.cancelled:
             raise SlotCancelled(self.id, self.cancel_reason or "cancelled")
+
+    def _look(self) -> Call[m.Trajectory]:
+        """What became of it, asked before it is given up: a Discard would take away what others have finished, too."""
+        call: Call[m.Trajectory] = self._worker.run._calls.trajectory(self.id)
+        return replace(call, sits_out_recovery=True)
+
+    def _is_to_be_given_up(self, entry: m.Trajectory, ending: Ending) -> bool:
+        """Whether the end of a block throws away what the ledger shows like this."""
+        if entry.state != "reserved" or entry.orphaned:
+            return False
+        if (entry.worker, entry.session) == (self._holdings.worker, self._holdings.session):
+            return True
+        # Claimed by another, it is the other's affair. Of one that was another's from the start, a failure is the reservation's.
+        return ending.is_failure and not self._was_granted()
+
+    def _was_granted(self) -> bool:
+        """Whether it is one that this worker was granted or claimed, and not :meth:`berth.Worker.slot`'s."""
+        return any(slot is self for slot in self._holdings.open_slots())
 
     def _open_members(self) -> list[int]:
         candidates = self._holdings.config.group_candidates

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import models as m
 from ._call import Call
-from ._finishing import OUTCOMES
+from ._finishing import OUTCOMES, Ending
 from ._handing_in import HandIn
 from ._many import Many
-from ._reasons import note_of, reason_of
 from ._reserving import (
     LONGEST_LOOK_S,
     SHORTEST_LOOK_S,
@@ -62,10 +61,10 @@ class Worker(WorkerSession):
         if self._is_forked:
             return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
-        reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
+        ending = Ending.by(error, "worker_stopped")
         if self._holdings.ended_by is None:
             for slot in self.slots:
-                if not slot._give_up(reason, note):
+                if not slot._give_up(ending):
                     break
         self._end()
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from .. import models as m
 from .._calls import Json, given
-from .._finishing import OUTCOMES, Finishing, HeldMember
+from .._finishing import OUTCOMES, Ending, Finishing, HeldMember
 from .._handing_in import HandIn, MemberResult, finish_json, whole
 from .._holdings import Holdings
-from .._reasons import note_of, reason_of
+from .._reasons import note_of
 from .._reserving import outcome_of
 from .._weights import Version
 from ..errors import BerthError, Refused, SlotCancelled
@@ -103,23 +103,25 @@ class Slot(Finishing):
         if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.id):
             self._close()
             return True
-        if error is None:
-            await self._give_up("unfinished", None)
-        else:
-            await self._give_up(reason_of(error), note_of(error))
+        await self._give_up(Ending.by(error, "unfinished"))
         return False
 
-    async def _give_up(self, reason: str, note: str | None) -> bool:
-        """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
+    async def _give_up(self, ending: Ending) -> bool:
+        """Discards it if it is open and nobody else's, without standing in the way of the exception that is on its way. Whether the ledger knows."""
         # What may have been handed in is not thrown away: if it was not, its lease gives it to others.
         if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
         try:
-            await self.discard(reason, note=note, requeue=True)
+            if self._is_to_be_given_up(await self._worker._send(self._look()), ending):
+                await self.discard(ending.reason, note=ending.note, requeue=True)
+        except OUTCOMES:
+            return True
         except BerthError as error:
             logger.warning("%s could not be given up, its lease will run out: %s", self.id, error)
             return False
+        finally:
+            self._close()
         return True
 
 

@@ -1,0 +1,103 @@
+"""What the end of a block gives up, and what it leaves to those who have finished it or go on with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from conftest import Ledger
+
+import berth
+import berth.aio
+
+
+def run_case(case: Callable[[Ledger], Awaitable[None]], ledger: Ledger) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(case(ledger), 60)
+
+    asyncio.run(bounded())
+
+
+# What is another's.
+
+
+def test_a_worker_that_stops_leaves_what_another_has_finished(ledger: Ledger) -> None:
+    run = ledger.run(prompt_queue=True)
+    run.feed(["a"])
+    with run.worker("reward") as reward:
+        with run.worker("rollout") as worker:
+            slot = next(worker.reserve(0))
+            assert reward.slot(slot.id).occupy(reward=1.0).kept
+    assert run.trajectory(slot.id).state == "occupied" and slot.closed
+
+
+def test_a_worker_that_stops_leaves_what_another_has_claimed(ledger: Ledger) -> None:
+    run = ledger.run()
+    with run.worker("reward") as reward:
+        with run.worker("rollout") as worker:
+            slot = next(worker.reserve(0))
+            claimed = reward.claim(slot.id)
+        assert claimed.occupy(reward=1.0).kept
+
+
+def test_a_worker_that_stops_leaves_a_group_that_another_has_filled(ledger: Ledger) -> None:
+    run = ledger.run(group_size=2, group_candidates=3)
+    with run.worker("reward") as reward:
+        with run.worker("rollout") as worker:
+            slot = next(worker.reserve(0))
+            for index in (0, 1):
+                reward.slot(slot.id).member(index, version=0).complete(reward=float(index))
+    assert run.trajectory(slot.id).state == "occupied"
+
+
+def test_a_slots_block_leaves_what_another_has_finished_or_claimed(ledger: Ledger) -> None:
+    run = ledger.run()
+    with run.worker("reward") as reward, run.worker("rollout") as worker:
+        with next(worker.reserve(0)) as finished:
+            assert reward.slot(finished.id).occupy(reward=1.0).kept
+        with pytest.raises(ZeroDivisionError):
+            with next(worker.reserve(0)) as failed:
+                assert reward.slot(failed.id).occupy(reward=1.0).kept
+                _ = 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            with next(worker.reserve(0)) as handed_over:
+                claimed = reward.claim(handed_over.id)
+                _ = 1 / 0
+        assert claimed.occupy(reward=1.0).kept
+    assert {run.trajectory(slot.id).state for slot in (finished, failed, handed_over)} == {"occupied"}
+
+
+def test_a_block_about_anothers_reservation_gives_it_up_by_a_failure_only(ledger: Ledger) -> None:
+    run = ledger.run()
+    with run.worker("reward") as reward, run.worker("rollout") as worker:
+        slot = next(worker.reserve(0))
+        with reward.slot(slot.id):
+            pass
+        with pytest.raises(KeyboardInterrupt):
+            with reward.slot(slot.id):
+                raise KeyboardInterrupt
+        assert run.trajectory(slot.id).state == "reserved"
+        with pytest.raises(ZeroDivisionError):
+            with reward.slot(slot.id):
+                _ = 1 / 0
+        assert run.trajectory(slot.id).reason == "zero_division_error"
+
+
+def test_with_asyncio_too_what_another_has_finished_or_claimed_is_left(ledger: Ledger) -> None:
+    async def case(ledger: Ledger) -> None:
+        run = await ledger.run_async(group_size=2)
+        async with run.worker("reward") as reward:
+            async with run.worker("rollout") as worker:
+                finished, handed_over, filled = await worker.reserve_up_to(3, 0)
+                both = [berth.MemberResult(index=index, reward=float(index), version=0) for index in (0, 1)]
+                async with finished:
+                    assert (await reward.slot(finished.id).occupy(members=both)).kept
+                claimed = await reward.claim(handed_over.id)
+                for index in (0, 1):
+                    await reward.slot(filled.id).member(index, version=0).complete(reward=float(index))
+            assert (await claimed.occupy(members=both)).kept
+        for slot in (finished, handed_over, filled):
+            assert (await run.trajectory(slot.id)).state == "occupied"
+
+    run_case(case, ledger)
