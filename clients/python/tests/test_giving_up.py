@@ -101,3 +101,93 @@ def test_with_asyncio_too_what_another_has_finished_or_claimed_is_left(ledger: L
             assert (await run.trajectory(slot.id)).state == "occupied"
 
     run_case(case, ledger)
+
+
+# Groups of which something is finished.
+
+
+def groups_of_three(**config: object) -> dict[str, object]:
+    """One group at a time, whose prompt has failed once it is given up."""
+    return {"batch_size": 1, "group_size": 3, "prompt_queue": True, "max_attempts": 1, **config}
+
+
+def assert_inherited(run: berth.Run, id: str) -> None:
+    """The next process of this name goes on with what the last one had."""
+    with run.worker("w") as heir:
+        slot = next(heir.reserve(0))
+        assert slot.id == id and slot.adopted and slot.members_done == {0, 1}
+        assert slot.member(2).complete(reward=0.5).state == "occupied"
+
+
+def test_a_worker_that_stops_leaves_the_finished_members_of_a_group_to_an_heir(ledger: Ledger) -> None:
+    run = ledger.run(**groups_of_three())
+    run.feed(["a"])
+    with run.worker("w") as worker:
+        slot = next(worker.reserve(0))
+        for index in (0, 1):
+            slot.member(index).complete(reward=float(index))
+    assert slot.closed
+    assert_inherited(run, slot.id)
+
+
+def test_an_interrupt_is_no_failure_of_a_member_nor_of_its_group(ledger: Ledger) -> None:
+    run = ledger.run(**groups_of_three())
+    run.feed(["a"])
+    with pytest.raises(KeyboardInterrupt):
+        with run.worker("w") as worker, next(worker.reserve(0)) as slot:
+            for member in slot.members:
+                with member:
+                    if member.index == 2:
+                        raise KeyboardInterrupt
+                    member.complete(reward=float(member.index))
+    assert slot.members_failed == frozenset()
+    assert_inherited(run, slot.id)
+
+
+def test_a_cancelled_task_leaves_the_finished_members_of_a_group_to_an_heir(ledger: Ledger) -> None:
+    async def case(ledger: Ledger) -> None:
+        run = await ledger.run_async(**groups_of_three())
+        await run.feed(["a"])
+        ids: list[str] = []
+        complete = 0
+        both = asyncio.Event()
+
+        async def generate(member: berth.aio.Member) -> None:
+            nonlocal complete
+            if member.index == 2:
+                ids.append(member.slot.id)
+                await asyncio.Event().wait()
+            await member.complete(reward=float(member.index))
+            complete += 1
+            if complete == 2:
+                both.set()
+
+        async def work() -> None:
+            async with run.worker("w") as worker:
+                await worker.serve_members(generate, 0, in_flight=3)
+
+        working = asyncio.ensure_future(work())
+        await both.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        await asyncio.to_thread(assert_inherited, ledger.connect().run(run.name), ids[0])
+
+    run_case(case, ledger)
+
+
+def test_a_group_is_given_up_by_a_failure_and_where_nobody_adopts_it(ledger: Ledger) -> None:
+    run = ledger.run(**groups_of_three())
+    run.feed(["a"])
+    with pytest.raises(ZeroDivisionError):
+        with run.worker("w") as worker:
+            failed = next(worker.reserve(0))
+            failed.member(0).complete(reward=1.0)
+            _ = 1 / 0
+    assert run.trajectory(failed.id).reason == "zero_division_error"
+    run = ledger.run(**groups_of_three(adopt_groups=False))
+    run.feed(["a"])
+    with run.worker("w") as worker:
+        stopped = next(worker.reserve(0))
+        stopped.member(0).complete(reward=1.0)
+    assert run.trajectory(stopped.id).reason == "worker_stopped"

@@ -28,13 +28,26 @@ class Ending:
     note: str | None = None
     #: Whether the code in the block failed.
     is_failure: bool = False
+    #: Whether somebody stops it, which says nothing against what it was doing.
+    is_stop: bool = False
 
     @staticmethod
-    def by(error: BaseException | None, otherwise: str) -> Ending:
+    def by(error: BaseException | None, otherwise: Ending) -> Ending:
         """Of a block that this error ends, or that ends without one."""
         if error is None:
-            return Ending(otherwise)
-        return Ending(reason_of(error), note_of(error), is_failure=isinstance(error, Exception))
+            return otherwise
+        stops = is_stop(error)
+        return Ending(reason_of(error), note_of(error), is_failure=not stops, is_stop=stops)
+
+
+def is_stop(error: BaseException | None) -> bool:
+    """Whether it is a cancellation, an interrupt or the process's exit: then nothing has failed."""
+    return error is not None and not isinstance(error, Exception)
+
+
+#: Of a slot's block without an error, and of a worker's.
+UNFINISHED = Ending("unfinished")
+STOPPED = Ending("worker_stopped", is_stop=True)
 
 
 class Finishing(HeldSlot):
@@ -59,9 +72,14 @@ class Finishing(HeldSlot):
         if entry.state != "reserved" or entry.orphaned:
             return False
         if (entry.worker, entry.session) == (self._holdings.worker, self._holdings.session):
-            return True
+            return not (ending.is_stop and self._has_heirs(entry))
         # Claimed by another, it is the other's affair. Of one that was another's from the start, a failure is the reservation's.
         return ending.is_failure and not self._was_granted()
+
+    def _has_heirs(self, entry: m.Trajectory) -> bool:
+        """Whether another worker goes on with it when it is only let go of, as when this one had died."""
+        members = entry.members or []
+        return self._holdings.config.adopt_groups and any(each.state == "complete" for each in members)
 
     def _was_granted(self) -> bool:
         """Whether it is one that this worker was granted or claimed, and not :meth:`berth.Worker.slot`'s."""

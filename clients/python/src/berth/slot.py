@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import models as m
 from ._calls import Json, given
-from ._finishing import OUTCOMES, Ending, Finishing, HeldMember
+from ._finishing import OUTCOMES, UNFINISHED, Ending, Finishing, HeldMember, is_stop
 from ._handing_in import HandIn, MemberResult, finish_json, whole
 from ._holdings import HeldSlot
 from ._reasons import note_of
@@ -108,7 +108,7 @@ class Slot(Finishing, HeldSlot):
         if isinstance(error, SlotCancelled) and error.id == self.id:
             self._close()
             return True
-        self._give_up(Ending.by(error, "unfinished"))
+        self._give_up(Ending.by(error, UNFINISHED))
         return False
 
     def _give_up(self, ending: Ending) -> bool:
@@ -131,7 +131,10 @@ class Slot(Finishing, HeldSlot):
 
 
 class Member(HeldMember[Slot]):
-    """One candidate of a group. As a context manager it reports itself as failed when its block is left by an exception."""
+    """One candidate of a group. As a context manager it reports itself as failed when its block is left by an exception.
+
+    An exception that stops the process or the task, and is no ``Exception``, is no failure of the member.
+    """
 
     def complete(
         self,
@@ -173,7 +176,7 @@ class Member(HeldMember[Slot]):
     ) -> bool:
         if isinstance(error, SlotCancelled) and error.id == self.slot.id:
             return True
-        if not self.reported and not self.cancelled:
+        if not (self.reported or self.cancelled or is_stop(error)):
             try:
                 self.fail("unfinished" if error is None else note_of(error))
             except BerthError as failure:

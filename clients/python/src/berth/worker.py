@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import models as m
 from ._call import Call
-from ._finishing import OUTCOMES, Ending
+from ._finishing import OUTCOMES, STOPPED, Ending
 from ._handing_in import HandIn
 from ._many import Many
 from ._reserving import (
@@ -61,7 +61,7 @@ class Worker(WorkerSession):
         if self._is_forked:
             return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
-        ending = Ending.by(error, "worker_stopped")
+        ending = Ending.by(error, STOPPED)
         if self._holdings.ended_by is None:
             for slot in self.slots:
                 if not slot._give_up(ending):

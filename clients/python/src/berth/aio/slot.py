@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import models as m
 from .._calls import Json, given
-from .._finishing import OUTCOMES, Ending, Finishing, HeldMember
+from .._finishing import OUTCOMES, UNFINISHED, Ending, Finishing, HeldMember, is_stop
 from .._handing_in import HandIn, MemberResult, finish_json, whole
 from .._holdings import Holdings
 from .._reasons import note_of
@@ -103,7 +103,7 @@ class Slot(Finishing):
         if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.id):
             self._close()
             return True
-        await self._give_up(Ending.by(error, "unfinished"))
+        await self._give_up(Ending.by(error, UNFINISHED))
         return False
 
     async def _give_up(self, ending: Ending) -> bool:
@@ -177,7 +177,7 @@ class Member(HeldMember[Slot]):
     ) -> bool:
         if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.slot.id):
             return True
-        if not self.reported and not self.cancelled:
+        if not (self.reported or self.cancelled or is_stop(error)):
             try:
                 await self.fail("unfinished" if error is None else note_of(error))
             except BerthError as failure:
