@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import httpx
 import pytest
 from conftest import Ledger
 
@@ -17,6 +18,22 @@ def run_case(case: Callable[[Ledger], Awaitable[None]], ledger: Ledger) -> None:
         await asyncio.wait_for(case(ledger), 60)
 
     asyncio.run(bounded())
+
+
+def interrupt_calls_to(path: str, worker: berth.Worker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From now on these arrive, but their answers are met by an interrupt. Returns those that were."""
+    http, called = worker._sender.connections.http, []
+    send = http.send
+
+    def interrupted(request: httpx.Request) -> httpx.Response:
+        answer = send(request)
+        if path in request.url.path:
+            called.append(request.url.path)
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(http, "send", interrupted)
+    return called
 
 
 # What is another's.
@@ -191,3 +208,53 @@ def test_a_group_is_given_up_by_a_failure_and_where_nobody_adopts_it(ledger: Led
         stopped = next(worker.reserve(0))
         stopped.member(0).complete(reward=1.0)
     assert run.trajectory(stopped.id).reason == "worker_stopped"
+
+
+# What may have been handed in, and what can't have been.
+
+
+def test_what_could_not_be_written_down_was_not_handed_in_and_is_given_up(ledger: Ledger) -> None:
+    run = ledger.run(prompt_queue=True)
+    run.feed(["a", "b", "c"])
+    with run.worker("w") as worker:
+        with pytest.raises(ValueError):
+            with next(worker.reserve(0)) as not_a_number:
+                not_a_number.occupy(reward=float("nan"))
+        with pytest.raises(TypeError):
+            with next(worker.reserve(0)) as not_json:
+                not_json.occupy(reward=1.0, meta={"ids": {1, 2}})
+        with pytest.raises(ValueError):
+            with next(worker.reserve(0)) as one_of_many:
+                worker.occupy_many([{"id": one_of_many.id, "reward": float("inf")}])
+    ended = [run.trajectory(slot.id).reason for slot in (not_a_number, not_json, one_of_many)]
+    assert ended == ["value_error", "type_error", "value_error"]
+
+
+def test_with_asyncio_too_what_could_not_be_written_down_is_given_up(ledger: Ledger) -> None:
+    async def case(ledger: Ledger) -> None:
+        run = await ledger.run_async()
+        async with run.worker("w") as worker:
+            slots = await worker.reserve_up_to(2, 0)
+            with pytest.raises(ValueError):
+                async with slots[0]:
+                    await slots[0].occupy(reward=float("nan"))
+            with pytest.raises(ValueError):
+                async with slots[1]:
+                    await worker.occupy_many([{"id": slots[1].id, "reward": float("nan")}])
+        assert [(await run.trajectory(slot.id)).reason for slot in slots] == ["value_error"] * 2
+
+    run_case(case, ledger)
+
+
+def test_what_is_interrupted_while_it_is_handed_in_is_not_given_up(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ledger.run()
+    with run.worker("w") as worker:
+        called = interrupt_calls_to("/trajectories/", worker, monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            with next(worker.reserve(0)) as slot:
+                slot.occupy(reward=1.0)
+        assert len(called) == 1
+        monkeypatch.undo()
+    assert run.trajectory(slot.id).state == "occupied"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NoReturn, TypeVar
 
+import httpx
+
 from . import models as m
 from ._call import Call
 from ._calls import Json
@@ -14,10 +16,27 @@ from ._holdings import HeldSlot, Holdings
 from ._parts import Part, note
 from ._reasons import note_of, reason_of
 from ._weights import Version
-from .errors import SlotCancelled, Superseded, TrajectoryDiscarded, TrajectoryTaken, UnknownTrajectory
+from .errors import (
+    MalformedAnswer,
+    Refused,
+    SlotCancelled,
+    Superseded,
+    TrajectoryDiscarded,
+    TrajectoryTaken,
+    UnknownTrajectory,
+    Unreachable,
+)
 
 #: Refusals that say what became of the entry: it is gone, and its worker can do nothing about it.
 OUTCOMES = (TrajectoryDiscarded, Superseded, UnknownTrajectory, TrajectoryTaken)
+
+
+def may_have_arrived(error: BaseException) -> bool:
+    """Whether a call that ended like this may have had its effect. What could not even be written down, as a NaN, was never sent."""
+    if isinstance(error, Refused):
+        return not error.is_definite
+    # Other transport errors than those that are tried again, as an answer that can't be unpacked, come from below.
+    return isinstance(error, (Unreachable, MalformedAnswer, httpx.RequestError)) or not isinstance(error, Exception)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from .. import models as m
 from .._calls import Json, given
-from .._finishing import OUTCOMES, UNFINISHED, Ending, Finishing, HeldMember, is_stop
+from .._finishing import OUTCOMES, UNFINISHED, Ending, Finishing, HeldMember, is_stop, may_have_arrived
 from .._handing_in import HandIn, MemberResult, finish_json, whole
 from .._holdings import Holdings
 from .._reasons import note_of
 from .._reserving import outcome_of
 from .._weights import Version
-from ..errors import BerthError, Refused, SlotCancelled
+from ..errors import BerthError, SlotCancelled
 from ._interruption import Interruption
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Slot(Finishing):
             occupied = await self._worker._send(self._worker._calls.occupy(handed, lineage))
         except OUTCOMES as error:
             occupied = outcome_of(error)
-        except Refused as error:
-            self._in_doubt = not error.is_definite
+        except BaseException as error:
+            self._in_doubt = may_have_arrived(error)
             raise
         self._in_doubt = False
         self._close()
