@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
-from conftest import Ledger
+from conftest import LEASE_MS, Ledger
 
 import berth
 import berth.aio
@@ -258,3 +258,48 @@ def test_what_is_interrupted_while_it_is_handed_in_is_not_given_up(
         assert len(called) == 1
         monkeypatch.undo()
     assert run.trajectory(slot.id).state == "occupied"
+
+
+# Ends that are interrupted themselves.
+
+
+def test_a_worker_whose_end_is_interrupted_leaves_no_heartbeat(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ledger.run(lease_ms=LEASE_MS)
+    with pytest.raises(KeyboardInterrupt):
+        with run.worker("w") as worker:
+            held = worker.reserve_up_to(2, 0)
+            interrupt_calls_to("/trajectories/", worker, monkeypatch)
+    monkeypatch.undo()
+    ledger.expire(run, [slot.id for slot in held])
+    with worker:
+        assert worker.slots == []
+
+
+def test_a_cancelled_end_of_an_asyncio_worker_leaves_no_heartbeat(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def case(ledger: Ledger) -> None:
+        run = await ledger.run_async(lease_ms=LEASE_MS)
+        held: list[berth.aio.Slot] = []
+        ending = asyncio.Event()
+
+        async def unanswered(request: httpx.Request) -> httpx.Response:
+            ending.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody answers")  # pragma: no cover
+
+        async def work() -> None:
+            async with run.worker("w") as worker:
+                held.extend(await worker.reserve_up_to(2, 0))
+                monkeypatch.setattr(worker._sender.connections.http, "send", unanswered)
+
+        working = asyncio.ensure_future(work())
+        await ending.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        monkeypatch.undo()
+        ids = [slot.id for slot in held]
+        await asyncio.to_thread(ledger.expire, ledger.connect().run(run.name), ids)
+
+    run_case(case, ledger)

@@ -63,11 +63,14 @@ class Worker(WorkerSession):
             return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
         ending = Ending.by(error, STOPPED)
-        if self._holdings.ended_by is None:
-            for slot in self.slots:
-                if not await slot._give_up(ending):
-                    break
-        self._end()
+        try:
+            if self._holdings.ended_by is None:
+                for slot in self.slots:
+                    if not await slot._give_up(ending):
+                        break
+        finally:
+            # Interrupted, it leaves no heartbeat behind that would keep for ever what is not given up.
+            self._end()
 
     @property
     def slots(self) -> list[Slot]:
