@@ -36,6 +36,23 @@ def interrupt_calls_to(path: str, worker: berth.Worker, monkeypatch: pytest.Monk
     return called
 
 
+def refuse_connections(worker: berth.Worker | berth.aio.Worker, monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
+    """From now on the server is away. Returns what was tried; more than a few times nothing is."""
+    tried: list[httpx.Request] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        tried.append(request)
+        assert len(tried) < 5, "it goes on for as long as any call"
+        raise httpx.ConnectError("the server is away")
+
+    async def refuse_async(request: httpx.Request) -> httpx.Response:
+        return refuse(request)
+
+    is_async = isinstance(worker, berth.aio.Worker)
+    monkeypatch.setattr(worker._sender.connections.http, "send", refuse_async if is_async else refuse)
+    return tried
+
+
 # What is another's.
 
 
@@ -301,5 +318,49 @@ def test_a_cancelled_end_of_an_asyncio_worker_leaves_no_heartbeat(
         monkeypatch.undo()
         ids = [slot.id for slot in held]
         await asyncio.to_thread(ledger.expire, ledger.connect().run(run.name), ids)
+
+    run_case(case, ledger)
+
+
+@pytest.fixture
+def no_patience_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stops tries everything just once more."""
+    for module in ("berth._finishing", "berth.worker", "berth.aio.worker"):
+        monkeypatch.setattr(f"{module}.STOP_PATIENCE_S", 0.0)
+
+
+@pytest.mark.usefixtures("no_patience_to_stop")
+def test_an_interrupted_block_waits_for_no_server_that_is_away(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ledger.run()
+    with run.worker("w") as worker:
+        with pytest.raises(KeyboardInterrupt):
+            with next(worker.reserve(0)) as slot:
+                tried = refuse_connections(worker, monkeypatch)
+                raise KeyboardInterrupt
+        assert len(tried) == 2 and slot.closed
+        monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("no_patience_to_stop")
+def test_a_cancelled_block_waits_for_no_server_that_is_away(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def case(ledger: Ledger) -> None:
+        run = await ledger.run_async(group_size=2)
+        async with run.worker("w") as worker:
+            (slot,) = await worker.reserve_up_to(1, 0)
+            generating = asyncio.Event()
+
+            async def generate() -> None:
+                async with slot, slot.member(0):
+                    generating.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.ensure_future(generate())
+            await generating.wait()
+            tried = refuse_connections(worker, monkeypatch)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert len(tried) == 2 and slot.closed
+            monkeypatch.undo()
 
     run_case(case, ledger)

@@ -15,6 +15,7 @@ from ._handing_in import HandIn, one_member
 from ._holdings import HeldSlot, Holdings
 from ._parts import Part, note
 from ._reasons import note_of, reason_of
+from ._session import STOP_PATIENCE_S
 from ._weights import Version
 from .errors import (
     MalformedAnswer,
@@ -85,6 +86,11 @@ class Finishing(HeldSlot):
         """What became of it, asked before it is given up: a Discard would take away what others have finished, too."""
         call: Call[m.Trajectory] = self._worker.run._calls.trajectory(self.id)
         return replace(call, sits_out_recovery=True)
+
+    def _patience_for(self, ending: Ending) -> float | None:
+        """How long it is tried to give it up: what somebody stops does not wait for a server that is away. None is as long as any call."""
+        patience_s: float = self._worker._sender.retry.patience_s
+        return min(STOP_PATIENCE_S, patience_s) if ending.is_stop else None
 
     def _is_to_be_given_up(self, entry: m.Trajectory, ending: Ending) -> bool:
         """Whether the end of a block throws away what the ledger shows like this."""

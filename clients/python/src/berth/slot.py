@@ -117,9 +117,11 @@ class Slot(Finishing, HeldSlot):
         if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
+        worker, patience_s = self._worker, self._patience_for(ending)
         try:
-            if self._is_to_be_given_up(self._worker._send(self._look()), ending):
-                self.discard(ending.reason, note=ending.note, requeue=True)
+            if self._is_to_be_given_up(worker._send(self._look(), patience_s=patience_s), ending):
+                discard = worker._calls.discard(self.id, ending.reason, ending.note, True)
+                worker._send(discard, patience_s=patience_s)
         except OUTCOMES:
             return True
         except BerthError as error:

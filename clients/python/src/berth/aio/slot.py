@@ -112,9 +112,11 @@ class Slot(Finishing):
         if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
+        worker, patience_s = self._worker, self._patience_for(ending)
         try:
-            if self._is_to_be_given_up(await self._worker._send(self._look()), ending):
-                await self.discard(ending.reason, note=ending.note, requeue=True)
+            if self._is_to_be_given_up(await worker._send(self._look(), patience_s=patience_s), ending):
+                discard = worker._calls.discard(self.id, ending.reason, ending.note, True)
+                await worker._send(discard, patience_s=patience_s)
         except OUTCOMES:
             return True
         except BerthError as error:

@@ -273,9 +273,12 @@ class Worker(WorkerSession):
                 break  # What became of it the call itself is told.
         return handed.lineage
 
-    async def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
+    async def _send(
+        self, call: Call[T], on_failure: Callable[[], None] = lambda: None, *, patience_s: float | None = None
+    ) -> T:
+        sender = self._sender if patience_s is None else self._sender.with_patience(patience_s)
         try:
-            return await self._sender.send(call, self.run._memory, on_failure=on_failure)
+            return await sender.send(call, self.run._memory, on_failure=on_failure)
         except (Fenced, UnknownRun) as error:
             self._holdings.end(error, error.code)
             raise
