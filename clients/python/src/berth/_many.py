@@ -9,10 +9,10 @@ from typing import Any
 
 from . import models as m
 from ._calls import Json
+from ._finishing import may_have_arrived
 from ._handing_in import HandIn, one_of_many
 from ._holdings import Holdings
 from ._reserving import is_over
-from .errors import Refused
 
 #: The most entries that one call takes.
 MOST_AT_ONCE = 1024
@@ -52,16 +52,15 @@ class Many:
         slots = [slot for each in page.positions if (slot := self._slots.get(self.handed[each].id)) is not None]
         for slot in slots:
             slot._in_doubt = True
-        is_sure = False
+        in_doubt = False
         try:
             yield
-            is_sure = True
-        except Refused as error:
-            is_sure = error.is_definite
+        except BaseException as error:
+            in_doubt = may_have_arrived(error)
             raise
         finally:
             for slot in slots:
-                slot._in_doubt = not is_sure
+                slot._in_doubt = in_doubt
 
     def answered(self, page: Page, results: list[m.OccupyResult]) -> None:
         """Takes in what became of a page; of what is over the worker lets go."""

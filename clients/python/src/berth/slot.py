@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from . import models as m
 from ._calls import Json, given
-from ._finishing import OUTCOMES, Finishing, HeldMember
+from ._finishing import OUTCOMES, UNFINISHED, Ending, Finishing, HeldMember, is_stop, may_have_arrived
 from ._handing_in import HandIn, MemberResult, finish_json, whole
 from ._holdings import HeldSlot
-from ._reasons import note_of, reason_of
+from ._reasons import note_of
 from ._reserving import outcome_of
 from ._weights import Version
-from .errors import BerthError, Refused, SlotCancelled
+from .errors import BerthError, SlotCancelled
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -27,7 +27,8 @@ class Slot(Finishing, HeldSlot):
     """A place that is reserved in a future batch, for one trajectory or one group.
 
     As a context manager it gives itself up when its block is left by an exception, with the exception as the reason; the prompt
-    goes back to the queue. A block that ends without :meth:`occupy` gives it up as ``unfinished``.
+    goes back to the queue. A block that ends without :meth:`occupy` gives it up as ``unfinished``. What another worker has finished or
+    claimed meanwhile is left to it.
     """
 
     _worker: Worker
@@ -56,8 +57,8 @@ class Slot(Finishing, HeldSlot):
             occupied = self._worker._send(self._worker._calls.occupy(handed, lineage))
         except OUTCOMES as error:
             occupied = outcome_of(error)
-        except Refused as error:
-            self._in_doubt = not error.is_definite
+        except BaseException as error:
+            self._in_doubt = may_have_arrived(error)
             raise
         self._in_doubt = False
         self._close()
@@ -104,31 +105,38 @@ class Slot(Finishing, HeldSlot):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None:
-            self._give_up("unfinished", None)
-        elif not (isinstance(error, SlotCancelled) and error.id == self.id):
-            self._give_up(reason_of(error), note_of(error))
-        else:
+        if isinstance(error, SlotCancelled) and error.id == self.id:
             self._close()
             return True
+        self._give_up(Ending.by(error, UNFINISHED))
         return False
 
-    def _give_up(self, reason: str, note: str | None) -> bool:
-        """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
+    def _give_up(self, ending: Ending) -> bool:
+        """Discards it if it is open and nobody else's, without standing in the way of the exception that is on its way. Whether the ledger knows."""
         # What may have been handed in is not thrown away: if it was not, its lease gives it to others.
         if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
+        worker, patience_s = self._worker, self._patience_for(ending)
         try:
-            self.discard(reason, note=note, requeue=True)
+            if self._is_to_be_given_up(worker._send(self._look(), patience_s=patience_s), ending):
+                discard = worker._calls.discard(self.id, ending.reason, ending.note, True)
+                worker._send(discard, patience_s=patience_s)
+        except OUTCOMES:
+            return True
         except BerthError as error:
             logger.warning("%s could not be given up, its lease will run out: %s", self.id, error)
             return False
+        finally:
+            self._close()
         return True
 
 
 class Member(HeldMember[Slot]):
-    """One candidate of a group. As a context manager it reports itself as failed when its block is left by an exception."""
+    """One candidate of a group. As a context manager it reports itself as failed when its block is left by an exception.
+
+    An exception that stops the process or the task, and is no ``Exception``, is no failure of the member.
+    """
 
     def complete(
         self,
@@ -170,7 +178,7 @@ class Member(HeldMember[Slot]):
     ) -> bool:
         if isinstance(error, SlotCancelled) and error.id == self.slot.id:
             return True
-        if not self.reported and not self.cancelled:
+        if not (self.reported or self.cancelled or is_stop(error)):
             try:
                 self.fail("unfinished" if error is None else note_of(error))
             except BerthError as failure:

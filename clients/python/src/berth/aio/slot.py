@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from .. import models as m
 from .._calls import Json, given
-from .._finishing import OUTCOMES, Finishing, HeldMember
+from .._finishing import OUTCOMES, UNFINISHED, Ending, Finishing, HeldMember, is_stop, may_have_arrived
 from .._handing_in import HandIn, MemberResult, finish_json, whole
 from .._holdings import Holdings
-from .._reasons import note_of, reason_of
+from .._reasons import note_of
 from .._reserving import outcome_of
 from .._weights import Version
-from ..errors import BerthError, Refused, SlotCancelled
+from ..errors import BerthError, SlotCancelled
 from ._interruption import Interruption
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Slot(Finishing):
             occupied = await self._worker._send(self._worker._calls.occupy(handed, lineage))
         except OUTCOMES as error:
             occupied = outcome_of(error)
-        except Refused as error:
-            self._in_doubt = not error.is_definite
+        except BaseException as error:
+            self._in_doubt = may_have_arrived(error)
             raise
         self._in_doubt = False
         self._close()
@@ -103,23 +103,27 @@ class Slot(Finishing):
         if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.id):
             self._close()
             return True
-        if error is None:
-            await self._give_up("unfinished", None)
-        else:
-            await self._give_up(reason_of(error), note_of(error))
+        await self._give_up(Ending.by(error, UNFINISHED))
         return False
 
-    async def _give_up(self, reason: str, note: str | None) -> bool:
-        """Discards it if it is open, without standing in the way of the exception that is on its way. Whether the ledger knows."""
+    async def _give_up(self, ending: Ending) -> bool:
+        """Discards it if it is open and nobody else's, without standing in the way of the exception that is on its way. Whether the ledger knows."""
         # What may have been handed in is not thrown away: if it was not, its lease gives it to others.
         if self.closed or self.cancelled or self._in_doubt:
             self._close()
             return True
+        worker, patience_s = self._worker, self._patience_for(ending)
         try:
-            await self.discard(reason, note=note, requeue=True)
+            if self._is_to_be_given_up(await worker._send(self._look(), patience_s=patience_s), ending):
+                discard = worker._calls.discard(self.id, ending.reason, ending.note, True)
+                await worker._send(discard, patience_s=patience_s)
+        except OUTCOMES:
+            return True
         except BerthError as error:
             logger.warning("%s could not be given up, its lease will run out: %s", self.id, error)
             return False
+        finally:
+            self._close()
         return True
 
 
@@ -175,7 +179,7 @@ class Member(HeldMember[Slot]):
     ) -> bool:
         if await self._interruption.leave(error) or (isinstance(error, SlotCancelled) and error.id == self.slot.id):
             return True
-        if not self.reported and not self.cancelled:
+        if not (self.reported or self.cancelled or is_stop(error)):
             try:
                 await self.fail("unfinished" if error is None else note_of(error))
             except BerthError as failure:

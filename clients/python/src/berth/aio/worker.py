@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import models as m
 from .._call import Call
-from .._finishing import OUTCOMES
+from .._finishing import OUTCOMES, STOPPED, Ending
 from .._handing_in import HandIn
 from .._holdings import Holdings
 from .._many import Many
-from .._reasons import note_of, reason_of
 from .._reserving import (
     LONGEST_LOOK_S,
     SHORTEST_LOOK_S,
@@ -68,12 +67,15 @@ class Worker(WorkerSession):
         if self._is_forked:
             return  # What it holds is the parent's.
         self._sender = self._sender.with_patience(STOP_PATIENCE_S)
-        reason, note = ("worker_stopped", None) if error is None else (reason_of(error), note_of(error))
-        if self._holdings.ended_by is None:
-            for slot in self.slots:
-                if not await slot._give_up(reason, note):
-                    break
-        self._end()
+        ending = Ending.by(error, STOPPED)
+        try:
+            if self._holdings.ended_by is None:
+                for slot in self.slots:
+                    if not await slot._give_up(ending):
+                        break
+        finally:
+            # Interrupted, it leaves no heartbeat behind that would keep for ever what is not given up.
+            self._end()
 
     async def _held_before(self) -> list[str]:
         """What the last process of this session holds. A session of a token of its own had none."""
@@ -308,9 +310,12 @@ class Worker(WorkerSession):
                 break  # What became of it the call itself is told.
         return handed.lineage
 
-    async def _send(self, call: Call[T], on_failure: Callable[[], None] = lambda: None) -> T:
+    async def _send(
+        self, call: Call[T], on_failure: Callable[[], None] = lambda: None, *, patience_s: float | None = None
+    ) -> T:
+        sender = self._sender if patience_s is None else self._sender.with_patience(patience_s)
         try:
-            return await self._sender.send(call, self.run._memory, on_failure=on_failure)
+            return await sender.send(call, self.run._memory, on_failure=on_failure)
         except (Fenced, UnknownRun) as error:
             self._holdings.end(error, error.code)
             raise
