@@ -103,9 +103,13 @@ class Members:
         try:
             await self._generate(member)
         except (Exception, asyncio.CancelledError) as error:
-            if not self._over and not member.cancelled:
-                self._errors.append(error)
-                logger.exception("%r failed", member)
+            if self._over or member.cancelled:
+                raise
+            self._errors.append(error)
+            logger.exception("%r failed", member)
+            if isinstance(error, asyncio.CancelledError):
+                # A member whose code is cancelled is not reported as failed. This one has failed: nobody stops it.
+                raise RuntimeError("it was cancelled while it was generated") from error
             raise
 
 

@@ -185,8 +185,8 @@ class Worker(WorkerSession):
     @staticmethod
     async def _give_back(slots: Sequence[Slot]) -> None:
         """Gives up what nobody has begun. A group that others began is left to the ledger, which keeps what is complete of it."""
-        reason = reason_of(asyncio.CancelledError())
-        await asyncio.gather(*(slot._give_up(reason, None) for slot in slots if not slot.adopted))
+        ending = Ending.by(asyncio.CancelledError(), STOPPED)
+        await asyncio.gather(*(slot._give_up(ending) for slot in slots if not slot.adopted))
 
     async def _refresh(self, reserving: Reserving, refresh: AsyncRefresh) -> None:
         """Has the newest weights loaded, if the worker's are not."""
