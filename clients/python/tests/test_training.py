@@ -152,6 +152,22 @@ def test_ranks_share_the_epoch_and_mean_the_same_batch(ledger: Ledger) -> None:
             rank1.next_batch()
 
 
+def test_a_slow_rank_skips_no_batch(ledger: Ledger) -> None:
+    run = ledger.run()
+    fill(run, 4)
+    with run.trainer() as rank0, run.join_trainer(epoch=rank0.epoch, trainer_version=0) as rank1:
+        for _ in range(2):
+            next(iter(rank0))
+            rank0.publish()
+        next_versions = []
+        for _ in range(2):
+            rank1.publish()
+            next_versions.append(rank1.trainer_version)
+        assert next_versions == [1, 2]
+        rank1.publish(version=1)
+        assert rank1.trainer_version == 2
+
+
 def test_a_checkpoint_lets_go_of_older_batches(ledger: Ledger) -> None:
     run = ledger.run()
     train(run, 3)

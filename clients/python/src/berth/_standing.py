@@ -68,11 +68,13 @@ class Standing:
             self._complete = answer.batch.version
         return answer
 
-    def _published(self, answer: m.Published) -> m.Published:
+    def _published(self, version: int, answer: m.Published) -> m.Published:
         session = self.session
+        # Other ranks may be further: this one goes on from what it has trained, or it would skip a batch unawares.
+        trained = max(session.trainer_version, min(version, answer.trainer_version))
         self._session = m.TrainerSession(
             epoch=session.epoch,
-            trainer_version=answer.trainer_version,
+            trainer_version=trained,
             policy_version=answer.policy_version,
             lineage=answer.lineage,
             weights=session.weights,

@@ -57,7 +57,11 @@ class Run:
         return Trainer(self, Opening(name, session or uuid.uuid4().hex, resume_from, mode, force))
 
     def join_trainer(self, *, epoch: int, trainer_version: int) -> Trainer:
-        """Another rank of the trainer whose session is open: it shares rank 0's ``epoch``, and fences nobody."""
+        """Another rank of the trainer whose session is open: it shares rank 0's ``epoch``, and fences nobody.
+
+        Each rank publishes to go on to the next batch; rank 0 first, since a version's reference is that of who publishes it first
+        or names one where there is none yet, and workers load the version as soon as it is out.
+        """
         return Trainer(self, Opening("rank", "", epoch=epoch, trainer_version=trainer_version))
 
     # The run.

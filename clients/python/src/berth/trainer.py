@@ -85,7 +85,7 @@ class Trainer(Standing):
         ``weights`` is a reference of at most 2 KiB. Publishing a version again changes nothing.
         """
         version = self.trainer_version + 1 if version is None else version
-        return self._published(self._send(self.run._calls.publish(self.epoch, version, weights)))
+        return self._published(version, self._send(self.run._calls.publish(self.epoch, version, weights)))
 
     def checkpoint(self, version: int | None = None) -> int | None:
         """Says that a durable checkpoint of ``version`` (by default ``trainer_version``) makes older batches unnecessary.

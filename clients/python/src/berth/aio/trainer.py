@@ -73,7 +73,7 @@ class Trainer(Standing):
     async def publish(self, weights: str | None = None, *, version: int | None = None) -> m.Published:
         """As :meth:`berth.Trainer.publish`."""
         version = self.trainer_version + 1 if version is None else version
-        return self._published(await self._send(self.run._calls.publish(self.epoch, version, weights)))
+        return self._published(version, await self._send(self.run._calls.publish(self.epoch, version, weights)))
 
     async def checkpoint(self, version: int | None = None) -> int | None:
         """As :meth:`berth.Trainer.checkpoint`."""
