@@ -80,7 +80,10 @@ def answer_of(call: Call[T], response: httpx.Response, memory: Memory | None) ->
     if memory is not None:
         lineage = document.get("lineage") if isinstance(document, dict) else None
         memory.note(_integer(response.headers.get(SEQ_HEADER)), lineage)
-    return call.read(document)
+    try:
+        return call.read(document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedAnswer(f"{call}: {response.text[:200]!r} is not what the contract says: {error!r}") from error
 
 
 def _refusal(call: Call[Any], response: httpx.Response, document: Any) -> Refused:

@@ -55,6 +55,7 @@ class Explanation:
     waiting_on: list[WaitingOn] = field(default_factory=list)
     admission: Admission = field(default_factory=Admission)
     workers: list[VersionGroup] = field(default_factory=list)
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class BatchSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
-    """A worker and its current session."""
+    """A worker and its current session. ``last_refusal`` is the code with which its last Reserve was refused, if it was."""
 
     worker: str
     session: str
@@ -93,6 +94,7 @@ class WorkerStatus:
     reserved: int = 0
     finished: int = 0
     cancelled_pending: int = 0
+    last_refusal: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,7 @@ class Quarter:
     """A quarter of all entries by length, up to ``up_to_tokens`` tokens, and what became of them."""
 
     up_to_tokens: int | None = None
+    finished: Share = field(default_factory=Share)
     trained: Share = field(default_factory=Share)
     filtered: Share = field(default_factory=Share)
     discarded: Share = field(default_factory=Share)
@@ -117,11 +120,15 @@ class Quarter:
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """What was trained, filtered and discarded, by length and staleness."""
+    """What was trained, filtered and discarded, by length and staleness. What is still in the tables is in ``admitted`` alone, and in
+    ``finished`` if it is."""
 
     quarters: list[Quarter] = field(default_factory=list)
     admitted: Share = field(default_factory=Share)
+    finished: Share = field(default_factory=Share)
     trained: Share = field(default_factory=Share)
+    filtered: Share = field(default_factory=Share)
+    discarded: Share = field(default_factory=Share)
     by_reason: dict[str, Share] = field(default_factory=dict)
 
 
