@@ -142,6 +142,19 @@ def test_the_same_session_token_opens_no_second_session(ledger: Ledger) -> None:
         assert one.epoch == same.epoch
 
 
+def test_a_trainer_that_is_entered_again_opens_another_session(ledger: Ledger) -> None:
+    run = ledger.run()
+    fill(run, 2)
+    trainer = run.trainer(resume_from=0)
+    with trainer:
+        next(iter(trainer))
+        trainer.publish()
+        epoch = trainer.epoch
+    with trainer:
+        assert (trainer.epoch, trainer.trainer_version, trainer.policy_version) == (epoch + 1, 0, 1)
+        assert next(iter(trainer)).replayed
+
+
 def test_ranks_share_the_epoch_and_mean_the_same_batch(ledger: Ledger) -> None:
     run = ledger.run()
     ids = fill(run, 4)

@@ -12,7 +12,7 @@ class Opening:
     """The trainer's name and token, and the checkpoint that it goes on from; or the epoch of a session that it joins."""
 
     name: str
-    session: str
+    session: str | None = None
     resume_from: int | None = None
     mode: ResumeMode = "replay"
     force: bool = False

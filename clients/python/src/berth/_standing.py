@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from . import models as m
 from ._call import Call
 from ._calls import RunCalls
@@ -52,7 +54,9 @@ class Standing:
     def _opening_call(self, calls: RunCalls) -> Call[m.TrainerSession] | None:
         opening = self._opening
         if opening.epoch is None:
-            return calls.open_trainer(opening.name, opening.session, opening.resume_from, opening.mode, opening.force)
+            # A token of its own each time that it is entered: one that is known is given the first answer again.
+            token = opening.session or uuid.uuid4().hex
+            return calls.open_trainer(opening.name, token, opening.resume_from, opening.mode, opening.force)
         version = opening.trainer_version
         self._opened(m.TrainerSession(epoch=opening.epoch, trainer_version=version, policy_version=version, lineage=0))
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -54,7 +53,7 @@ class Run:
         one, ``mode`` ``replay`` gives the batches since then again, as they were; ``rewind`` abandons the versions after it.
         ``force`` goes on although the ledger lacks what it needs.
         """
-        return Trainer(self, Opening(name, session or uuid.uuid4().hex, resume_from, mode, force))
+        return Trainer(self, Opening(name, session, resume_from, mode, force))
 
     def join_trainer(self, *, epoch: int, trainer_version: int) -> Trainer:
         """Another rank of the trainer whose session is open: it shares rank 0's ``epoch``, and fences nobody.
@@ -62,7 +61,7 @@ class Run:
         Each rank publishes to go on to the next batch; rank 0 first, since a version's reference is that of who publishes it first
         or names one where there is none yet, and workers load the version as soon as it is out.
         """
-        return Trainer(self, Opening("rank", "", epoch=epoch, trainer_version=trainer_version))
+        return Trainer(self, Opening("rank", epoch=epoch, trainer_version=trainer_version))
 
     # The run.
 

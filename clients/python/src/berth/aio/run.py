@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -49,11 +48,11 @@ class Run:
         session: str | None = None,
     ) -> Trainer:
         """As :meth:`berth.Run.trainer`, to be used in an ``async with`` block."""
-        return Trainer(self, Opening(name, session or uuid.uuid4().hex, resume_from, mode, force))
+        return Trainer(self, Opening(name, session, resume_from, mode, force))
 
     def join_trainer(self, *, epoch: int, trainer_version: int) -> Trainer:
         """As :meth:`berth.Run.join_trainer`."""
-        return Trainer(self, Opening("rank", "", epoch=epoch, trainer_version=trainer_version))
+        return Trainer(self, Opening("rank", epoch=epoch, trainer_version=trainer_version))
 
     # The run.
 
