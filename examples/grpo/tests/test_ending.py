@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def alive(directory: Path) -> dict[int, str]:
     return found
 
 
+def all_seven(directory: Path) -> dict[int, str]:
+    """The processes of the job and the server's own Redis. One that has only just begun does not show its command yet."""
+    until = time.monotonic() + LIMIT_S
+    while len(found := alive(directory)) != 7:
+        assert time.monotonic() < until, found
+        time.sleep(0.01)
+    return found
+
+
 @pytest.mark.usefixtures("server_program")
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_job_that_is_told_to_end_leaves_no_process(told: signal.Signals, tmp_path: Path) -> None:
@@ -43,9 +53,7 @@ def test_a_job_that_is_told_to_end_leaves_no_process(told: signal.Signals, tmp_p
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         assert "started: server, cleaner, rollout-0, rollout-1, rollout-2, trainer" in job.stdout.readline()
-        started = alive(directory)
-        # The server's own Redis is one of them.
-        assert len(started) == 7, started
+        started = all_seven(directory)
         ends = [os.pidfd_open(pid) for pid in started]
         job.send_signal(told)
         status = job.wait(LIMIT_S)
